@@ -1,0 +1,141 @@
+"""The contract of every variant: a frozen dataclass that holds hyperparameters and binds a pure function.
+
+Letters: B batch, T query length, S key length, N query heads, K key/value heads, H key width, V value width,
+D model dim, G gates a head, C blocks, W block length.
+"""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+from jaxtyping import Array, Float, Key
+
+from attention.mask import Mask
+
+Params = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Capabilities:
+    """Static facts of a variant, with its present hyperparameters. Tests prove each."""
+
+    causal: bool  # honours Mask.causal
+    two_sided: bool  # honours a mask that is not causal
+    interior_padding: bool  # padding anywhere gives valid rows what they get without it
+    segments: bool  # honours segments: packed equals separate
+    explicit_positions: bool  # honours query_positions and key_positions
+    cross_attention: bool  # T may differ from S, and keys may be those of another sequence
+    grouped_queries: bool  # fewer key/value heads than query heads
+    value_width: bool  # V may differ from H
+    shared_key: bool  # the keys are the queries: `key` must be None
+    decoding: bool  # has init_cache, prefill and step
+    exact: bool  # softmax over exactly the keys that it declares, no approximation
+    equivariant: bool  # unmasked, permuting the tokens permutes the output
+    learned: bool  # `init` gives trainable parameters
+    time: str  # cost in T, forward and backward, e.g. "O(T w)"
+    memory: str  # temporaries in T
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """Where a variant is full attention: the hyperparameters to replace, or None and the reason why never."""
+
+    hyperparameters: Mapping[str, Any] | None
+    condition: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Flops:
+    """Matrix-product floating point operations (a multiply-add is two) of one call."""
+
+    forward: int
+    backward: int
+
+
+class Attention(abc.ABC):
+    """A variant of attention. Subclasses are frozen dataclasses, validated when built, and hashable."""
+
+    name: ClassVar[str]
+    num_gates: ClassVar[int] = 0  # numbers that a head needs for each token besides query, key and value
+
+    @property
+    @abc.abstractmethod
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    @abc.abstractmethod
+    def reach(self) -> float:
+        """Tokens that one layer can look back; math.inf if all."""
+
+    @abc.abstractmethod
+    def limit(self, length: int) -> Limit:
+        """Hyperparameters under which this is full attention over `length` keys."""
+
+    @abc.abstractmethod
+    def flops(
+        self, *, batch: int, query_length: int, key_length: int, num_heads: int, num_kv_heads: int,
+        head_dim: int, value_dim: int, causal: bool,
+    ) -> Flops:
+        """Analytic count of the matrix products that the definition asks for, recomputation included."""
+
+    @abc.abstractmethod
+    def __call__(
+        self,
+        query: Float[Array, "B T N H"],
+        key: Float[Array, "B S K H"] | None,
+        value: Float[Array, "B S K V"],
+        mask: Mask,
+        *,
+        params: Params = {},  # noqa: B006 (never written to)
+        rng: Key[Array, ""] | None = None,
+        gates: Float[Array, "B T N G"] | None = None,
+    ) -> Float[Array, "B T N V"]:
+        """Attend. `key=None`: the keys are the queries.
+
+        Raises ValueError for shapes and arguments that do not fit (named, with what is accepted), and
+        NotImplementedError for a mask, or anything else, that this variant cannot honour.
+        """
+
+    def init(
+        self, rng: Key[Array, ""], *, num_heads: int, num_kv_heads: int, head_dim: int, model_dim: int,
+        max_length: int,
+    ) -> Params:
+        """Trainable parameters, {} unless the variant learns."""
+        del rng, num_heads, num_kv_heads, head_dim, model_dim, max_length
+        return {}
+
+
+class SoftmaxAttention(Attention):
+    """A variant whose output is a softmax-weighted mean, so that parts of it merge by their log-sum-exp."""
+
+    @abc.abstractmethod
+    def attend(
+        self,
+        query: Float[Array, "B T N H"],
+        key: Float[Array, "B S K H"] | None,
+        value: Float[Array, "B S K V"],
+        mask: Mask,
+        *,
+        params: Params = {},  # noqa: B006 (never written to)
+        rng: Key[Array, ""] | None = None,
+        gates: Float[Array, "B T N G"] | None = None,
+    ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
+        """Output and, in float32 or wider, the log of the sum of exponentials of each row's logits.
+
+        The log-sum-exp is taken before dropout. A row that sees nothing has output 0 and -inf.
+        """
+
+    def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
+        return self.attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]
+
+
+def default_scale(head_dim: int) -> float:
+    """1/sqrt(H) (Vaswani et al. 2017, eq. 1)."""
+    return 1.0 / math.sqrt(head_dim)
+
+
+def seeded(seed: int) -> Key[Array, ""]:
+    return jax.random.key(seed)
