@@ -1,13 +1,10 @@
 """What may be attended, as structured data. No dense mask in any signature: it would make all quadratic."""
 
 import dataclasses
-from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
-
-Positions: TypeAlias = Int[Array, "B T"]
 
 
 @jax.tree_util.register_dataclass
@@ -29,12 +26,12 @@ class Mask:
     """
 
     causal: bool = dataclasses.field(default=False, metadata={"static": True})
-    query_valid: Bool[Array, "B T"] | None = None
-    key_valid: Bool[Array, "B S"] | None = None
-    query_segments: Int[Array, "B T"] | None = None
-    key_segments: Int[Array, "B S"] | None = None
-    query_positions: Int[Array, "B T"] | None = None
-    key_positions: Int[Array, "B S"] | None = None
+    query_valid: Bool[Array, "#B T"] | None = None
+    key_valid: Bool[Array, "#B S"] | None = None
+    query_segments: Int[Array, "#B T"] | None = None
+    key_segments: Int[Array, "#B S"] | None = None
+    query_positions: Int[Array, "#B T"] | None = None
+    key_positions: Int[Array, "#B S"] | None = None
 
     @classmethod
     def for_self(cls, *, causal: bool = False, valid=None, segments=None, positions=None) -> "Mask":
