@@ -6,11 +6,9 @@ D model dim, G gates a head, C blocks, W block length.
 
 import abc
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import jax
 from jaxtyping import Array, Float, Key
 
 from attention.mask import Mask
@@ -76,8 +74,16 @@ class Attention(abc.ABC):
 
     @abc.abstractmethod
     def flops(
-        self, *, batch: int, query_length: int, key_length: int, num_heads: int, num_kv_heads: int,
-        head_dim: int, value_dim: int, causal: bool,
+        self,
+        *,
+        batch: int,
+        query_length: int,
+        key_length: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        value_dim: int,
+        causal: bool,
     ) -> Flops:
         """Analytic count of the matrix products that the definition asks for, recomputation included."""
 
@@ -100,7 +106,13 @@ class Attention(abc.ABC):
         """
 
     def init(
-        self, rng: Key[Array, ""], *, num_heads: int, num_kv_heads: int, head_dim: int, model_dim: int,
+        self,
+        rng: Key[Array, ""],
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        model_dim: int,
         max_length: int,
     ) -> Params:
         """Trainable parameters, {} unless the variant learns."""
@@ -130,12 +142,3 @@ class SoftmaxAttention(Attention):
 
     def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         return self.attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]
-
-
-def default_scale(head_dim: int) -> float:
-    """1/sqrt(H) (Vaswani et al. 2017, eq. 1)."""
-    return 1.0 / math.sqrt(head_dim)
-
-
-def seeded(seed: int) -> Key[Array, ""]:
-    return jax.random.key(seed)

@@ -1,0 +1,263 @@
+"""Softmax attention tile by tile: online softmax forward, recomputation backward, O(T + S) memory.
+
+The forward keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe and Staats 2021); the backward
+recomputes each tile from the log-sum-exp (Dao et al. 2022) and takes a cotangent for it. What a query may
+see is not decided here: variants pass the `visible` function, arrays for its two sides, and the tiles.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from attention.dropout import Dropout, drop
+from attention.logits import Logits
+from attention.tiles import Tiles
+from attention.visibility import NOWHERE
+
+
+class Sides(NamedTuple):
+    """Arrays that travel with queries and with keys, tokens last; the axes before broadcast to (B, K).
+
+    Key arrays are int32 and padded with NOWHERE, which `visible` must take for "nobody sees it".
+    """
+
+    query: Any
+    key: Any
+    key_bias: Any = None  # added to the logits, b k S, constant
+    dropout: Dropout | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """What is static: the tile's arithmetic and the shape of the loops."""
+
+    visible: Callable[[Any, Any], Any]
+    logits: Logits
+    dropout_rate: float
+    query_block: int
+    key_block: int
+    loops: bool
+    some_unmasked: bool
+    some_masked: bool
+
+
+class _Schedule(NamedTuple):
+    starts: Any
+    num_unmasked: Any
+    num_tiles: Any
+
+
+def blockwise(
+    query: Float[Array, "B T N H"],
+    key: Float[Array, "B S K H"],
+    value: Float[Array, "B S K V"],
+    *,
+    tiles: Tiles,
+    visible: Callable[[Any, Any], Any],
+    sides: Sides,
+    logits: Logits,
+    dropout_rate: float = 0.0,
+) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
+    """Output and log-sum-exp (before dropout), both in float32 or wider.
+
+    `visible(query_side, key_side)` gives the mask of a tile, broadcastable to (B, K, W, W'), from blocks of
+    the arrays in `sides`. It must be a module-level function: it is part of what is compiled.
+    """
+    batch, query_length, num_heads, _ = query.shape
+    key_length, num_kv_heads = key.shape[1], key.shape[2]
+    wide = jnp.promote_types(query.dtype, jnp.float32)
+    if 0 in (batch, query_length, key_length, num_heads):
+        empty = jnp.zeros((*query.shape[:3], value.shape[3]), wide)
+        return empty, jnp.full(query.shape[:3], -jnp.inf, wide)
+    program = _Program(
+        visible, logits, dropout_rate, tiles.query_block, tiles.key_block,
+        tiles.starts.shape[1] > 1, tiles.some_unmasked, tiles.some_masked,
+    )  # fmt: skip
+    query = query.reshape(batch, query_length, num_kv_heads, -1, query.shape[3]).transpose(0, 2, 3, 1, 4)
+    key, value = key.transpose(0, 2, 1, 3), value.transpose(0, 2, 1, 3)
+    padded_query, padded_key = tiles.starts.shape[0] * tiles.query_block, max(tiles.key_length, key_length)
+    query = _pad(query, padded_query, axis=3)
+    key, value = _pad(key, padded_key, axis=2), _pad(value, padded_key, axis=2)
+    schedule = _Schedule(*(jnp.asarray(x) for x in (tiles.starts, tiles.num_unmasked, tiles.num_tiles)))
+    sides = _pad_sides(sides, padded_query, padded_key)
+    output, lse = _attend(program, query, key, value, sides, schedule)
+    output = output.transpose(0, 3, 1, 2, 4).reshape(batch, padded_query, num_heads, -1)
+    lse = lse.transpose(0, 3, 1, 2).reshape(batch, padded_query, num_heads)
+    return output[:, :query_length], lse[:, :query_length]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(program: _Program, query, key, value, sides: Sides, schedule: _Schedule):
+    """query B K G T H, key B K S H, value B K S V -> B K G T V and B K G T."""
+    return _forward(program, query, key, value, sides, schedule)[0]
+
+
+def _forward(program: _Program, query, key, value, sides: Sides, schedule: _Schedule):
+    wide = jnp.promote_types(query.dtype, jnp.float32)
+
+    def block(c):
+        index = c * program.query_block
+        q = _take(query, index, program.query_block, 3)
+        query_side = _take_last((sides.query, _query_dropout(sides)), index, program.query_block)
+
+        def visit(masked, m, carry):
+            greatest, total, output = carry
+            start = schedule.starts[c, m]
+            k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
+            key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
+            x, _ = _tile_logits(program, masked, q, k, query_side, key_side)
+            new = jnp.maximum(greatest, x.max(-1))
+            base = jnp.where(new == -jnp.inf, 0, new)
+            weight, decay = jnp.exp(x - base[..., None]), jnp.exp(greatest - base)
+            total = total * decay + weight.sum(-1)
+            weight = _drop(program, sides, query_side, key_side, weight)
+            update = _dot("BKGTS,BKSV->BKGTV", weight.astype(v.dtype), v, wide)
+            return new, total, output * decay[..., None] + update
+
+        rows = q.shape[:-1]
+        carry = (
+            jnp.full(rows, -jnp.inf, wide),
+            jnp.zeros(rows, wide),
+            jnp.zeros((*rows, value.shape[-1]), wide),
+        )
+        greatest, total, output = _visit_tiles(program, schedule, c, visit, carry)
+        sees = total > 0
+        total = jnp.where(sees, total, 1)
+        return output / total[..., None], jnp.where(sees, greatest + jnp.log(total), -jnp.inf)
+
+    blocks = lax.map(block, jnp.arange(schedule.starts.shape[0]))
+    output, lse = (_join(x, axis=3) for x in blocks)
+    return (output, lse), (query, key, value, sides, schedule, output, lse)
+
+
+def _backward(program: _Program, residuals, cotangents):
+    query, key, value, sides, schedule, output, lse = residuals
+    d_output, d_lse = cotangents
+    wide = jnp.promote_types(query.dtype, jnp.float32)
+    sees = lse > -jnp.inf
+    # Each logit's gradient is weight * (d_weight - offset), the softmax's and the log-sum-exp's together.
+    offset = jnp.where(sees, (d_output * output).sum(-1) - d_lse, 0)
+    safe_lse = jnp.where(sees, lse, jnp.inf)
+    scale = program.logits.scale
+
+    def block(carry, c):
+        index = c * program.query_block
+        q, do, row_lse, row_offset = (
+            _take(x, index, program.query_block, 3) for x in (query, d_output, safe_lse, offset)
+        )
+        do_narrow = do.astype(value.dtype)
+        query_side = _take_last((sides.query, _query_dropout(sides)), index, program.query_block)
+
+        def visit(masked, m, carry):
+            d_query, d_key, d_value = carry
+            start = schedule.starts[c, m]
+            k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
+            key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
+            x, slope = _tile_logits(program, masked, q, k, query_side, key_side)
+            weight = jnp.exp(x - row_lse[..., None])
+            d_weight = _dot("BKGTV,BKSV->BKGTS", do_narrow, v, wide)
+            d_weight = _drop(program, sides, query_side, key_side, d_weight)
+            dropped = _drop(program, sides, query_side, key_side, weight).astype(v.dtype)
+            d_value = _add(d_value, _dot("BKGTS,BKGTV->BKSV", dropped, do_narrow, wide), start)
+            d_logit = (weight * (d_weight - row_offset[..., None]) * slope * scale).astype(q.dtype)
+            d_key = _add(d_key, _dot("BKGTS,BKGTH->BKSH", d_logit, q, wide), start)
+            return d_query + _dot("BKGTS,BKSH->BKGTH", d_logit, k, wide), d_key, d_value
+
+        d_query, d_key, d_value = _visit_tiles(
+            program, schedule, c, visit, (jnp.zeros(q.shape, wide), *carry)
+        )
+        return (d_key, d_value), d_query.astype(query.dtype)
+
+    zeros = jnp.zeros(key.shape, wide), jnp.zeros(value.shape, wide)
+    (d_key, d_value), blocks = lax.scan(block, zeros, jnp.arange(schedule.starts.shape[0]))
+    return _join(blocks, axis=3), d_key.astype(key.dtype), d_value.astype(value.dtype), None, None
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def _visit_tiles(program: _Program, schedule: _Schedule, c, visit, carry):
+    """Run `visit(masked, m, carry)` over the tiles of block c, those without a mask first."""
+    if not program.loops:
+        return visit(program.some_masked, 0, carry)
+    first_masked, end = schedule.num_unmasked[c], schedule.num_tiles[c]
+    if program.some_unmasked:
+        carry = lax.fori_loop(0, first_masked, functools.partial(visit, False), carry)
+    if program.some_masked:
+        carry = lax.fori_loop(first_masked, end, functools.partial(visit, True), carry)
+    return carry
+
+
+def _tile_logits(program: _Program, masked: bool, q, k, query_side, key_side):
+    """Logits (B K G T S) with -inf where not visible, and their slope against scale * q.k."""
+    wide = jnp.promote_types(q.dtype, jnp.float32)
+    x, slope = program.logits.cap(_dot("BKGTH,BKSH->BKGTS", q, k, wide) * program.logits.scale)
+    if key_side[1] is not None:
+        x = x + key_side[1][:, :, None, None, :]
+    if masked:
+        x = jnp.where(program.visible(query_side[0], key_side[0])[:, :, None], x, -jnp.inf)
+    return x, slope
+
+
+def _drop(program: _Program, sides: Sides, query_side, key_side, weight):
+    dropout = sides.dropout and Dropout(sides.dropout.keys, query_side[1], key_side[2])
+    return drop(weight, dropout, program.dropout_rate)
+
+
+def _query_dropout(sides: Sides):
+    return None if sides.dropout is None else sides.dropout.query_index
+
+
+def _key_dropout(sides: Sides):
+    return None if sides.dropout is None else sides.dropout.key_index
+
+
+def _pad_sides(sides: Sides, query_length: int, key_length: int) -> Sides:
+    """Query arrays repeat their last token, which leaves what blocks have in common as it is."""
+
+    def queries(tree):
+        return jax.tree.map(lambda x: _pad(x, query_length, axis=-1, mode="edge"), tree)
+
+    def keys(tree, fill):
+        return jax.tree.map(lambda x: _pad(x, key_length, axis=-1, constant_values=fill), tree)
+
+    dropout = sides.dropout
+    if dropout is not None:
+        dropout = Dropout(dropout.keys, queries(dropout.query_index), keys(dropout.key_index, 0))
+    return Sides(queries(sides.query), keys(sides.key, NOWHERE), keys(sides.key_bias, 0), dropout)
+
+
+def _pad(x, length: int, axis: int, **how):
+    width = [(0, 0)] * x.ndim
+    width[axis] = (0, length - x.shape[axis])
+    return jnp.pad(x, width, **how)
+
+
+def _take(x, start, size: int, axis: int):
+    return lax.dynamic_slice_in_dim(x, start, size, axis)
+
+
+def _take_last(tree, start, size: int):
+    return jax.tree.map(lambda x: _take(x, start, size, x.ndim - 1), tree)
+
+
+def _add(total, update, start):
+    """Add `update` to keys from `start` on, in place."""
+    size = update.shape[2]
+    return lax.dynamic_update_slice_in_dim(total, _take(total, start, size, 2) + update, start, 2)
+
+
+def _join(blocks, axis: int):
+    """C ... W ... -> ... T ...: put the blocks of queries back in a row."""
+    moved = jnp.moveaxis(blocks, 0, axis)
+    return moved.reshape(*moved.shape[:axis], -1, *moved.shape[axis + 2 :])
+
+
+def _dot(subscripts: str, left, right, dtype):
+    return jnp.einsum(subscripts, left, right, preferred_element_type=dtype)

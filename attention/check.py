@@ -1,0 +1,153 @@
+"""Refusals: every wrong use ends here, with a line that names the argument, its value and what is accepted."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from attention.interface import Attention
+from attention.mask import Mask
+
+_CAPABILITY_OF_FIELD = {
+    "query_segments": "segments",
+    "key_segments": "segments",
+    "query_positions": "explicit_positions",
+    "key_positions": "explicit_positions",
+}
+
+
+def check_field(variant: Attention, field: str, accepted: str, holds: bool) -> None:
+    """Raises ValueError unless `holds`."""
+    if not holds:
+        raise ValueError(
+            f"{variant.name}: {field}={getattr(variant, field)!r} is not accepted; {field} must be {accepted}"
+        )
+
+
+def check_count(variant: Attention, field: str, *, least: int = 1, optional: bool = False) -> None:
+    """The field must be an int of at least `least`, or None if `optional`."""
+    value = getattr(variant, field)
+    accepted = f"an int of at least {least}" + (" or None" if optional else "")
+    check_field(variant, field, accepted, (optional and value is None) or (is_int(value) and value >= least))
+
+
+def check_softmax_fields(variant: Any) -> None:
+    """The fields that softmax variants share: scale, temperature, softcap, dropout_rate."""
+    for field, optional in (("scale", True), ("temperature", False), ("softcap", True)):
+        value = getattr(variant, field)
+        holds = (optional and value is None) or (is_real(value) and 0 < value < math.inf)
+        check_field(variant, field, "a finite number above 0" + (" or None" if optional else ""), holds)
+    rate = variant.dropout_rate
+    check_field(variant, "dropout_rate", "a number in [0, 1)", is_real(rate) and 0 <= rate < 1)
+
+
+def check_block_fields(variant: Attention) -> None:
+    """query_block and key_block: an int of at least 1, or None for the platform's default."""
+    check_count(variant, "query_block", optional=True)
+    check_count(variant, "key_block", optional=True)
+
+
+def is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_call(variant: Attention, query, key, value, mask: Mask, *, params, rng, gates) -> None:
+    """Everything about one call that can be told from shapes, dtypes and what is given.
+
+    Raises ValueError for arguments that do not fit each other and NotImplementedError for those that do but
+    that the variant cannot honour.
+    """
+    _check_shapes(variant, query, key, value)
+    _check_supported(variant, query, key, value, mask)
+    _check_mask_arrays(mask, query.shape[0], query.shape[1], value.shape[1])
+    if gates is not None and not variant.num_gates:
+        raise ValueError(f"{variant.name} takes no gates, but gates of shape {gates.shape} are given")
+    if params and not variant.capabilities.learned:
+        raise ValueError(f"{variant.name} has no parameters, but params has {sorted(params)}")
+    if rng is None and getattr(variant, "dropout_rate", 0) > 0:
+        raise ValueError(f"{variant.name}: dropout_rate={variant.dropout_rate} needs rng, a jax.random.key")  # pyright: ignore[reportAttributeAccessIssue]
+    if rng is not None and not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
+        raise ValueError(f"rng must be a typed key as jax.random.key makes them, not an array of {rng.dtype}")
+
+
+def _check_shapes(variant: Attention, query, key, value) -> None:
+    arrays = {"query": query, "value": value} | ({} if key is None else {"key": key})
+    for name, array in arrays.items():
+        if array.ndim != 4:
+            raise ValueError(
+                f"{name} must have 4 axes (batch, length, heads, width), got shape {array.shape}"
+            )
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise ValueError(f"{name} must be floating point, got {array.dtype}")
+        if array.dtype != query.dtype:
+            raise ValueError(f"{name} is {array.dtype}, but query is {query.dtype}; they must be the same")
+        if array.shape[0] != query.shape[0]:
+            raise ValueError(f"{name} {array.shape} and query {query.shape} differ in batch size")
+    keys = query if key is None else key
+    name = "query (the keys, as key is None)" if key is None else "key"
+    if keys.shape[1] != value.shape[1]:
+        raise ValueError(f"{name} {keys.shape} and value {value.shape} differ in length")
+    if keys.shape[3] != query.shape[3]:
+        raise ValueError(f"key {keys.shape} and query {query.shape} differ in head width")
+    if key is not None and key.shape[2] != value.shape[2]:
+        raise ValueError(f"key {key.shape} and value {value.shape} differ in heads")
+    num_heads, num_kv_heads = query.shape[2], value.shape[2]
+    if num_kv_heads == 0 or num_heads % num_kv_heads:
+        raise ValueError(
+            f"{num_kv_heads} key/value heads do not divide {num_heads} query heads: value {value.shape}, query {query.shape}"
+        )
+
+
+def _check_supported(variant: Attention, query, key, value, mask: Mask) -> None:
+    capabilities = variant.capabilities
+    refused = [
+        field
+        for field in mask.given()
+        if not getattr(capabilities, _CAPABILITY_OF_FIELD.get(field, ""), True)
+    ]
+    if refused:
+        raise NotImplementedError(f"{variant.name} cannot honour the mask's {', '.join(refused)}")
+    if mask.causal and not capabilities.causal:
+        raise NotImplementedError(f"{variant.name} has no causal form: mask.causal=True")
+    if not mask.causal and not capabilities.two_sided:
+        raise NotImplementedError(f"{variant.name} is causal only: mask.causal=False")
+    if capabilities.shared_key and key is not None:
+        raise NotImplementedError(
+            f"{variant.name} takes its keys from the queries: key must be None, got shape {key.shape}"
+        )
+    if not capabilities.cross_attention and query.shape[1] != value.shape[1]:
+        raise NotImplementedError(
+            f"{variant.name} has no cross-attention: query {query.shape}, value {value.shape}"
+        )
+    if not capabilities.grouped_queries and query.shape[2] != value.shape[2]:
+        raise NotImplementedError(
+            f"{variant.name} has no grouped queries: query {query.shape}, value {value.shape}"
+        )
+    if not capabilities.value_width and query.shape[3] != value.shape[3]:
+        raise NotImplementedError(
+            f"{variant.name} needs values as wide as queries: query {query.shape}, value {value.shape}"
+        )
+
+
+def _check_mask_arrays(mask: Mask, batch: int, query_length: int, key_length: int) -> None:
+    for field in mask.given():
+        array = getattr(mask, field)
+        length = query_length if field.startswith("query") else key_length
+        if array.shape not in ((batch, length), (1, length)):
+            raise ValueError(
+                f"mask.{field} has shape {array.shape}; accepted are {(batch, length)} and {(1, length)}"
+            )
+        kind = jnp.bool_ if field.endswith("valid") else jnp.integer
+        if not jnp.issubdtype(array.dtype, kind):
+            raise ValueError(
+                f"mask.{field} is {array.dtype}; it must be {'bool' if kind is jnp.bool_ else 'an integer type'}"
+            )
+    if (mask.query_segments is None) != (mask.key_segments is None):
+        raise ValueError("mask has one of query_segments and key_segments; give both or neither")
+    if mask.key_positions is not None and mask.query_positions is None:
+        raise ValueError("mask.key_positions needs mask.query_positions beside it")

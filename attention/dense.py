@@ -1,0 +1,83 @@
+"""Exact attention with the score matrix written out: the baseline."""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from attention.check import check_call, check_softmax_fields
+from attention.cost import softmax_flops
+from attention.dropout import drop, for_tokens
+from attention.heads import keys_of
+from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
+from attention.logits import Logits
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense(SoftmaxAttention):
+    """Every query attends to every key that the mask allows, through the whole score matrix.
+
+    output_t = sum_s softmax_s(scale q_t.k_s / temperature) v_s (Vaswani et al. 2017, eq. 1). O(T S) time and
+    memory, masked or not: what most code does, kept to be compared with. Its limit holds always.
+    """
+
+    name: ClassVar[str] = "dense"
+
+    scale: float | None = None  # None: 1/sqrt(H)
+    temperature: float = 1.0
+    softcap: float | None = None
+    dropout_rate: float = 0.0
+
+    def __post_init__(self):
+        check_softmax_fields(self)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=True,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            exact=True, equivariant=True, learned=False, time="O(T^2)", memory="O(T^2)",
+        )  # fmt: skip
+
+    @property
+    def reach(self) -> float:
+        return math.inf
+
+    def limit(self, length: int) -> Limit:
+        return Limit({}, "always")
+
+    def flops(
+        self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
+    ) -> Flops:
+        """All T S pairs, as they are computed whether masked or not; nothing is recomputed."""
+        pairs = query_length * key_length
+        counted = softmax_flops(
+            pairs, batch=batch, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim
+        )
+        return Flops(counted.forward, 2 * counted.forward)
+
+    def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
+        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
+        key, value = keys_of(query, key, value)
+        batch, query_length, num_heads, head_dim = query.shape
+        key_length, num_kv_heads = key.shape[1:3]
+        wide = jnp.promote_types(query.dtype, jnp.float32)
+        logits = Logits.of(head_dim, self.scale, self.temperature, self.softcap)
+        query_BTKGH = query.reshape(batch, query_length, num_kv_heads, -1, head_dim)
+        scores = jnp.einsum("BTKGH,BSKH->BKGTS", query_BTKGH, key, preferred_element_type=wide)
+        allowed = mask.to_array(query_length, key_length)[:, None, None]
+        scores = jnp.where(allowed, logits.cap(scores * logits.scale)[0], -jnp.inf)
+        greatest = scores.max(-1, initial=-jnp.inf, keepdims=True)
+        sees = greatest > -jnp.inf
+        mass = jnp.exp(scores - jnp.where(sees, greatest, 0))
+        total = jnp.where(sees, mass.sum(-1, keepdims=True), 1)
+        weight = drop(
+            mass / total, for_tokens(rng, self.dropout_rate, query.shape, value.shape), self.dropout_rate
+        )
+        output = jnp.einsum(
+            "BKGTS,BSKV->BTKGV", weight.astype(value.dtype), value, preferred_element_type=wide
+        )
+        lse = jnp.where(sees, jnp.where(sees, greatest, 0) + jnp.log(total), -jnp.inf)[..., 0]
+        lse = lse.transpose(0, 3, 1, 2).reshape(batch, query_length, num_heads)
+        return output.reshape(batch, query_length, num_heads, -1).astype(query.dtype), lse

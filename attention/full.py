@@ -1,0 +1,77 @@
+"""Exact attention, blockwise."""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import jax
+
+from attention.check import check_block_fields, check_call, check_softmax_fields
+from attention.cost import count_pairs, softmax_flops
+from attention.heads import keys_of
+from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
+from attention.logits import Logits
+from attention.tiled import band_attention
+from attention.visibility import default_band
+
+# (query_block, key_block), the fastest of those tried; tests hold no number of these.
+BLOCKS = {"cpu": (256, 512), "gpu": (512, 1024), "tpu": (512, 1024)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Full(SoftmaxAttention):
+    """Every query attends to every key that the mask allows, exactly.
+
+    output_t = sum_s softmax_s(scale q_t.k_s / temperature) v_s (Vaswani et al. 2017, eq. 1), computed tile by
+    tile with an online softmax and a backward that recomputes (Dao et al. 2022); tiles that the mask empties
+    are skipped. O(T S) time, O(T + S) memory. It is full attention: its limit holds always.
+    """
+
+    name: ClassVar[str] = "full"
+
+    scale: float | None = None  # None: 1/sqrt(H)
+    temperature: float = 1.0
+    softcap: float | None = None
+    dropout_rate: float = 0.0
+    query_block: int | None = None  # queries and keys of a tile; None: the platform's default
+    key_block: int | None = None
+
+    def __post_init__(self):
+        check_softmax_fields(self)
+        check_block_fields(self)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=True,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            exact=True, equivariant=True, learned=False, time="O(T^2)", memory="O(T)",
+        )  # fmt: skip
+
+    @property
+    def reach(self) -> float:
+        return math.inf
+
+    def limit(self, length: int) -> Limit:
+        return Limit({}, "always")
+
+    def flops(
+        self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
+    ) -> Flops:
+        band = default_band(query_length, key_length, None, 0 if causal else None)
+        return softmax_flops(
+            count_pairs(*band), batch=batch, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim
+        )
+
+    def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
+        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
+        key, value = keys_of(query, key, value)
+        query_block, key_block = BLOCKS[jax.default_backend()]
+        output, lse = band_attention(
+            query, key, value, mask, before=None, after=0 if mask.causal else None,
+            query_block=min(self.query_block or query_block, max(query.shape[1], 1)),
+            key_block=min(self.key_block or key_block, max(key.shape[1], 1)),
+            slab=None, logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            dropout_rate=self.dropout_rate, rng=rng,
+        )  # fmt: skip
+        return output.astype(query.dtype), lse

@@ -1,0 +1,30 @@
+"""Exact merging of parts of one softmax: branches, hash rounds, cache parts, devices."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def merge(
+    parts: Sequence[tuple[Float[Array, "*L V"], Float[Array, "*L"]]],
+) -> tuple[Float[Array, "*L V"], Float[Array, "*L"]]:
+    """Output and log-sum-exp of the union of `parts`, given those of each.
+
+    Parts hold disjoint sets of keys. With weights w_p = exp(lse_p - lse): output = sum_p w_p output_p and
+    lse = log sum_p exp(lse_p). A part with lse -inf has weight 0; a row where all are -inf has output 0 and
+    lse -inf, and its gradients are zero. Output in the first part's dtype; sums in float32 or wider.
+    """
+    dtype = parts[0][0].dtype
+    wide = jnp.promote_types(dtype, jnp.float32)
+    lses = jnp.stack([lse.astype(wide) for _, lse in parts])
+    greatest = jax.lax.stop_gradient(lses.max(0))
+    sees = greatest > -jnp.inf
+    masses = jnp.exp(lses - jnp.where(sees, greatest, 0))
+    total = jnp.where(sees, masses.sum(0), 1)
+    lse = jnp.where(sees, jnp.where(sees, greatest, 0) + jnp.log(total), -jnp.inf)
+    output = sum(
+        (mass / total)[..., None] * part.astype(wide) for mass, (part, _) in zip(masses, parts, strict=True)
+    )
+    return jnp.asarray(output).astype(dtype), lse

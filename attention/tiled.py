@@ -1,0 +1,45 @@
+"""From a mask and a band of positions to a blockwise call: what variants with exact keys share."""
+
+from jaxtyping import Array, Float
+
+from attention.blockwise import Sides, blockwise
+from attention.dropout import for_tokens
+from attention.logits import Logits
+from attention.mask import Mask
+from attention.tiles import all_tiles, refine, static_tiles, without_peeling
+from attention.visibility import default_band, from_mask, visible
+
+
+def band_attention(
+    query: Float[Array, "B T N H"],
+    key: Float[Array, "B S K H"],
+    value: Float[Array, "B S K V"],
+    mask: Mask,
+    *,
+    before: int | None,
+    after: int | None,
+    query_block: int,
+    key_block: int,
+    slab: int | None,
+    logits: Logits,
+    dropout_rate: float,
+    rng,
+) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
+    """Exact softmax over the keys from `before` positions back to `after` ahead (None: all) that `mask` allows.
+
+    Output and log-sum-exp are float32 or wider. A block of queries visits tiles of `key_block` keys; at
+    default positions, if `slab` is given, one tile of so many keys instead, which must hold its whole band.
+    """
+    query_length, key_length = query.shape[1], key.shape[1]
+    query_side, key_side = from_mask(mask, query_length, key_length, before, after)
+    if mask.query_positions is not None:
+        tiles = refine(all_tiles(query_length, key_length, query_block, key_block), query_side, key_side)
+    else:
+        band = default_band(query_length, key_length, before, after)
+        tiles = static_tiles(*band, query_block, slab or key_block, aligned=slab is None)
+        if mask.given():
+            tiles = without_peeling(tiles) if slab else refine(tiles, query_side, key_side)
+    sides = Sides(query_side, key_side, dropout=for_tokens(rng, dropout_rate, query.shape, value.shape))
+    return blockwise(
+        query, key, value, tiles=tiles, visible=visible, sides=sides, logits=logits, dropout_rate=dropout_rate
+    )

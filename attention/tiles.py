@@ -1,0 +1,145 @@
+"""Which tiles of the score matrix each block of queries has to visit, and which of those need no mask."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from attention.visibility import FAR, NOWHERE, Interval, Placed
+
+UNMASKED, MASKED, EMPTY = 0, 1, 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+    """For each of C blocks of queries, the starts of the tiles (`key_block` consecutive keys) to visit.
+
+    In row c of `starts` (C M) the first `num_unmasked[c]` tiles need no mask, those from there to
+    `num_tiles[c]` do, and the rest are empty. `key_length` is what keys must be padded to.
+    """
+
+    starts: Any
+    num_unmasked: Any
+    num_tiles: Any
+    query_block: int
+    key_block: int
+    key_length: int
+    some_unmasked: bool
+    some_masked: bool
+
+
+def static_tiles(
+    first: np.ndarray,
+    last: np.ndarray,
+    query_block: int,
+    key_block: int,
+    *,
+    hole_first: np.ndarray | None = None,
+    hole_last: np.ndarray | None = None,
+    aligned: bool = False,
+) -> Tiles:
+    """Tiles for intervals of key indices (T each) known while tracing.
+
+    The tiles of a block begin at the first key that it sees, or at a multiple of `key_block` if `aligned`.
+    """
+    first, last = (_blocks(x, query_block) for x in (first, last))
+    sees = first <= last
+    low = np.where(sees, first, NOWHERE).min(axis=1)
+    high = np.where(sees, last, -1).max(axis=1)
+    low = np.where(high < 0, 0, low)
+    if aligned:
+        low = low // key_block * key_block
+    most = max(1, int(np.ceil((high - low + 1) / key_block).max(initial=0)))
+    starts = low[:, None] + np.arange(most) * key_block
+    ends = starts + key_block - 1
+    kind = np.where((starts >= first.max(1)[:, None]) & (ends <= last.min(1)[:, None]), UNMASKED, MASKED)
+    kind = np.where(starts > high[:, None], EMPTY, kind)
+    if hole_first is not None and hole_last is not None:
+        hole_first, hole_last = (_blocks(x, query_block) for x in (hole_first, hole_last))
+        apart = (ends < hole_first.min(1)[:, None]) | (starts > hole_last.max(1)[:, None])
+        inside = (starts >= hole_first.max(1)[:, None]) & (ends <= hole_last.min(1)[:, None])
+        kind = np.where((kind == UNMASKED) & ~apart, MASKED, kind)
+        kind = np.where(inside, EMPTY, kind)
+    order = np.argsort(kind, axis=1, kind="stable")
+    starts = np.where(kind == EMPTY, 0, starts)
+    visited = starts.max(initial=0) + key_block
+    return Tiles(
+        np.take_along_axis(starts, order, 1).astype(np.int32),
+        (kind == UNMASKED).sum(1).astype(np.int32),
+        (kind != EMPTY).sum(1).astype(np.int32),
+        query_block,
+        key_block,
+        int(visited),
+        some_unmasked=bool((kind == UNMASKED).any()),
+        some_masked=bool((kind == MASKED).any()),
+    )
+
+
+def all_tiles(query_length: int, key_length: int, query_block: int, key_block: int) -> Tiles:
+    """Every tile, all masked: where nothing is known while tracing. To be refined."""
+    rows, columns = -(-query_length // query_block), -(-key_length // key_block)
+    starts = np.broadcast_to(np.arange(columns, dtype=np.int32) * key_block, (rows, columns))
+    zero, count = np.zeros(rows, np.int32), np.full(rows, columns, np.int32)
+    return Tiles(starts, zero, count, query_block, key_block, columns * key_block, False, True)
+
+
+def without_peeling(tiles: Tiles) -> Tiles:
+    """The same tiles, all of them masked: for masks that are known only when run."""
+    zero = np.zeros_like(tiles.num_unmasked)
+    return dataclasses.replace(tiles, num_unmasked=zero, some_unmasked=False, some_masked=True)
+
+
+def refine(tiles: Tiles, query: Interval, key: Placed) -> Tiles:
+    """Sort aligned `tiles` by what the arrays say when run: unmasked first, then masked; empty ones dropped.
+
+    A tile is dropped if it is empty in every row of the batch, and unmasked if it is so in every row. What
+    is judged are the extremes of each block, so an empty or full tile may be taken for a masked one.
+    """
+    query_length = tiles.starts.shape[0] * tiles.query_block
+    low_first, high_first = _extremes(query.first, tiles.query_block, query_length)
+    low_last, high_last = _extremes(query.last, tiles.query_block, query_length)
+    position = _pad(key.position, tiles.key_length, NOWHERE)
+    low, high = _extremes(position, tiles.key_block, tiles.key_length)
+    high_seen = _extremes(jnp.where(position == NOWHERE, -FAR, position), tiles.key_block, tiles.key_length)[
+        1
+    ]
+    columns = tiles.starts // tiles.key_block
+    low, high, high_seen = (x[..., columns] for x in (low, high, high_seen))
+    some = (low <= high_last[..., None]) & (high_seen >= low_first[..., None])
+    every = (low >= high_first[..., None]) & (high <= low_last[..., None])
+    if query.segment is not None:
+        low_query, high_query = _extremes(query.segment, tiles.query_block, query_length)
+        low_query, high_query = low_query[..., None], high_query[..., None]
+        segment = _pad(key.segment, tiles.key_length, "edge")
+        low, high = (x[..., columns] for x in _extremes(segment, tiles.key_block, tiles.key_length))
+        some &= (low <= high_query) & (low_query <= high)
+        every &= (low == high) & (low_query == high_query) & (low == low_query)
+    some, every = (x.reshape(-1, *columns.shape) for x in (some, every))
+    kind = jnp.where(every.all(0), UNMASKED, jnp.where(some.any(0), MASKED, EMPTY))
+    kind = jnp.where(np.arange(columns.shape[1]) < np.asarray(tiles.num_tiles)[:, None], kind, EMPTY)
+    order = jnp.argsort(kind, axis=1, stable=True)
+    return dataclasses.replace(
+        tiles,
+        starts=jnp.take_along_axis(jnp.asarray(tiles.starts), order, 1),
+        num_unmasked=(kind == UNMASKED).sum(1, dtype=jnp.int32),
+        num_tiles=(kind != EMPTY).sum(1, dtype=jnp.int32),
+        some_unmasked=True,
+        some_masked=True,
+    )
+
+
+def _blocks(x: np.ndarray, block: int) -> np.ndarray:
+    """T -> C W, the last value repeated to fill the last block."""
+    return np.pad(x, (0, -len(x) % block), mode="edge").reshape(-1, block)
+
+
+def _pad(x, length: int, value):
+    width = [(0, 0)] * (x.ndim - 1) + [(0, length - x.shape[-1])]
+    return jnp.pad(x, width, mode="edge") if value == "edge" else jnp.pad(x, width, constant_values=value)
+
+
+def _extremes(x, block: int, length: int):
+    """Least and greatest of each block, the last value repeated up to `length`: ... T -> two of ... C."""
+    blocks = _pad(x, length, "edge")[..., :length].reshape(*x.shape[:-1], -1, block)
+    return blocks.min(-1), blocks.max(-1)

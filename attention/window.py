@@ -1,0 +1,96 @@
+"""Exact attention to near keys."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+
+from attention.check import check_block_fields, check_call, check_count, check_softmax_fields
+from attention.cost import count_pairs, softmax_flops
+from attention.heads import keys_of
+from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
+from attention.logits import Logits
+from attention.tiled import band_attention
+from attention.visibility import default_band
+
+
+@dataclasses.dataclass(frozen=True)
+class Window(SoftmaxAttention):
+    """Every query attends to the keys less than `window_size` positions away, its own among them.
+
+    Causal: 0 <= t - s < window_size. Two-sided: |t - s| < window_size, 2 window_size - 1 keys. Within the
+    window it is exact softmax attention (the local attention of Beltagy et al. 2020, sliding and not by
+    blocks). O(T window_size) time, O(T) memory. It is full attention if window_size >= S.
+    """
+
+    name: ClassVar[str] = "window"
+
+    window_size: int = 128
+    scale: float | None = None  # None: 1/sqrt(H)
+    temperature: float = 1.0
+    softcap: float | None = None
+    dropout_rate: float = 0.0
+    query_block: int | None = None  # None: chosen from the window's size
+    key_block: int | None = None  # None: the whole band of a block of queries, if that is short
+
+    def __post_init__(self):
+        check_count(self, "window_size")
+        check_softmax_fields(self)
+        check_block_fields(self)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=True,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            exact=True, equivariant=False, learned=False, time="O(T w)", memory="O(T)",
+        )  # fmt: skip
+
+    @property
+    def reach(self) -> float:
+        return self.window_size - 1
+
+    def limit(self, length: int) -> Limit:
+        return Limit({"window_size": max(length, 1)}, "window_size >= S")
+
+    def flops(
+        self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
+    ) -> Flops:
+        band = default_band(query_length, key_length, *self._band(causal))
+        return softmax_flops(
+            count_pairs(*band), batch=batch, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim
+        )
+
+    def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
+        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
+        key, value = keys_of(query, key, value)
+        before, after = self._band(mask.causal)
+        query_block, key_block, slab = window_blocks(
+            before + after + 1, query.shape[1], key.shape[1], self.query_block, self.key_block
+        )
+        output, lse = band_attention(
+            query, key, value, mask, before=before, after=after, query_block=query_block, key_block=key_block,
+            slab=slab, logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            dropout_rate=self.dropout_rate, rng=rng,
+        )  # fmt: skip
+        return output.astype(query.dtype), lse
+
+    def _band(self, causal: bool) -> tuple[int, int]:
+        return self.window_size - 1, 0 if causal else self.window_size - 1
+
+
+def window_blocks(
+    width: int, query_length: int, key_length: int, query_block: int | None, key_block: int | None
+) -> tuple[int, int, int | None]:
+    """Block sizes for bands `width` keys wide: queries, keys, and the slab that holds a whole band or None.
+
+    Blocks as long as half the band waste a third of the products; longer bands go tile by tile.
+    """
+    platform = jax.default_backend()
+    shortest, longest = (64, 256) if platform == "cpu" else (128, 512)
+    query_block = query_block or min(max(width // 2, shortest), longest)
+    query_block = min(query_block, max(query_length, 1))
+    slab = query_block + width - 1
+    if key_block is None and slab <= 4 * longest:
+        return query_block, min(slab, max(key_length, 1)), min(slab, max(key_length, 1))
+    return query_block, min(key_block or 2 * query_block, max(key_length, 1)), None
