@@ -3,12 +3,15 @@
 from attention.dense import Dense
 from attention.full import Full
 from attention.interface import Attention, Capabilities, Flops, Limit, SoftmaxAttention
+from attention.lsh import LSH, lsh_buckets
 from attention.mask import Mask
+from attention.matrix import attention_matrix
 from attention.merge import merge
+from attention.pooled import Pooled
 from attention.registry import capabilities, hyperparameters, make, names
 from attention.window import Window
 
 __all__ = [
-    "Attention", "Capabilities", "Dense", "Flops", "Full", "Limit", "Mask", "SoftmaxAttention", "Window",
-    "capabilities", "hyperparameters", "make", "merge", "names",
+    "LSH", "Attention", "Capabilities", "Dense", "Flops", "Full", "Limit", "Mask", "Pooled",
+    "SoftmaxAttention", "Window", "attention_matrix", "capabilities", "hyperparameters", "lsh_buckets", "make", "merge", "names",
 ]  # fmt: skip

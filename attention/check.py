@@ -1,4 +1,4 @@
-"""Refusals: every wrong use ends here, with a line that names the argument, its value and what is accepted."""
+"""Refusals of wrong use: each line names the argument, its value and what is accepted."""
 
 import math
 from typing import Any
@@ -99,7 +99,7 @@ def _check_shapes(variant: Attention, query, key, value) -> None:
     num_heads, num_kv_heads = query.shape[2], value.shape[2]
     if num_kv_heads == 0 or num_heads % num_kv_heads:
         raise ValueError(
-            f"{num_kv_heads} key/value heads do not divide {num_heads} query heads: value {value.shape}, query {query.shape}"
+            f"the heads of value {value.shape} do not divide those of query {query.shape}: {num_kv_heads}, {num_heads}"
         )
 
 
@@ -142,11 +142,9 @@ def _check_mask_arrays(mask: Mask, batch: int, query_length: int, key_length: in
             raise ValueError(
                 f"mask.{field} has shape {array.shape}; accepted are {(batch, length)} and {(1, length)}"
             )
-        kind = jnp.bool_ if field.endswith("valid") else jnp.integer
+        kind, accepted = (jnp.bool_, "bool") if field.endswith("valid") else (jnp.integer, "an integer type")
         if not jnp.issubdtype(array.dtype, kind):
-            raise ValueError(
-                f"mask.{field} is {array.dtype}; it must be {'bool' if kind is jnp.bool_ else 'an integer type'}"
-            )
+            raise ValueError(f"mask.{field} is {array.dtype}; it must be {accepted}")
     if (mask.query_segments is None) != (mask.key_segments is None):
         raise ValueError("mask has one of query_segments and key_segments; give both or neither")
     if mask.key_positions is not None and mask.query_positions is None:

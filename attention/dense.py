@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from attention.check import check_call, check_softmax_fields
 from attention.cost import softmax_flops
 from attention.dropout import drop, for_tokens
-from attention.heads import keys_of
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
+from attention.operands import operands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Dense(SoftmaxAttention):
 
     def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        key, value = keys_of(query, key, value)
+        query, key, value = operands(query, key, value, mask)
         batch, query_length, num_heads, head_dim = query.shape
         key_length, num_kv_heads = key.shape[1:3]
         wide = jnp.promote_types(query.dtype, jnp.float32)

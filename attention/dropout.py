@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.extend.random import threefry2x32_p
-from jaxtyping import Array, Bool, Float, Key, UInt32
+from jaxtyping import Array, Float, Key, UInt32
 
 
 class Dropout(NamedTuple):
@@ -45,14 +45,17 @@ def drop(
     """Weights kept with probability 1 - rate and then divided by it; as they are if `dropout` is None."""
     if dropout is None:
         return weight
-    return jnp.where(_kept(dropout, rate), weight / (1 - rate), 0)
-
-
-def _kept(dropout: Dropout, rate: float) -> Bool[Array, "B K G T S"]:
-    """A counter-mode hash (Threefry, Salmon et al. 2011) of query and key index under the row's key."""
-    first, second = dropout.keys[..., 0, None, None], dropout.keys[..., 1, None, None]
     query, key = dropout.query_index[:, :, None, :, None], dropout.key_index[:, :, None, None, :]
-    shape = jnp.broadcast_shapes(first.shape, query.shape, key.shape)
-    words = (jnp.broadcast_to(x.astype(jnp.uint32), shape) for x in (first, second, query, key))
+    return drop_pairs(weight, dropout.keys[..., None, None, :], query, key, rate)
+
+
+def drop_pairs(weight, keys, query, key, rate: float):
+    """Drop the weight of each (query index, key index) under its row's two words; all broadcast to `weight`.
+
+    `keys` has those words on a last axis of its own. The bits are a counter-mode hash (Threefry, Salmon et
+    al. 2011) of the indices.
+    """
+    shape = jnp.broadcast_shapes(keys.shape[:-1], query.shape, key.shape)
+    words = (jnp.broadcast_to(x.astype(jnp.uint32), shape) for x in (keys[..., 0], keys[..., 1], query, key))
     bits, _ = threefry2x32_p.bind(*words)
-    return bits >= jnp.uint32(round(rate * 2**32))
+    return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), weight / (1 - rate), 0)

@@ -8,9 +8,9 @@ import jax
 
 from attention.check import check_block_fields, check_call, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
-from attention.heads import keys_of
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
+from attention.operands import operands
 from attention.tiled import band_attention
 from attention.visibility import default_band
 
@@ -65,13 +65,13 @@ class Full(SoftmaxAttention):
 
     def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        key, value = keys_of(query, key, value)
+        query, key, value = operands(query, key, value, mask)
         query_block, key_block = BLOCKS[jax.default_backend()]
         output, lse = band_attention(
             query, key, value, mask, before=None, after=0 if mask.causal else None,
             query_block=min(self.query_block or query_block, max(query.shape[1], 1)),
             key_block=min(self.key_block or key_block, max(key.shape[1], 1)),
-            slab=None, logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
             dropout_rate=self.dropout_rate, rng=rng,
         )  # fmt: skip
         return output.astype(query.dtype), lse

@@ -7,12 +7,16 @@ from typing import Any
 from attention.dense import Dense
 from attention.full import Full
 from attention.interface import Attention, Capabilities
+from attention.lsh import LSH
+from attention.pooled import Pooled
 from attention.window import Window
 
 VARIANTS: dict[str, type[Attention]] = {
     "full": Full,
     "dense": Dense,
     "window": Window,
+    "pooled": Pooled,
+    "lsh": LSH,
 }
 
 

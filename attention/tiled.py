@@ -6,7 +6,7 @@ from attention.blockwise import Sides, blockwise
 from attention.dropout import for_tokens
 from attention.logits import Logits
 from attention.mask import Mask
-from attention.tiles import all_tiles, refine, static_tiles, without_peeling
+from attention.tiles import all_tiles, refine, slab_or_tiles
 from attention.visibility import default_band, from_mask, visible
 
 
@@ -19,26 +19,24 @@ def band_attention(
     before: int | None,
     after: int | None,
     query_block: int,
-    key_block: int,
-    slab: int | None,
+    key_block: int | None,
     logits: Logits,
     dropout_rate: float,
     rng,
 ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
-    """Exact softmax over the keys from `before` positions back to `after` ahead (None: all) that `mask` allows.
+    """Exact softmax over the keys `before` positions back to `after` ahead (None: all) that `mask` allows.
 
-    Output and log-sum-exp are float32 or wider. A block of queries visits tiles of `key_block` keys; at
-    default positions, if `slab` is given, one tile of so many keys instead, which must hold its whole band.
+    Output and log-sum-exp are float32 or wider. A block of queries visits tiles of `key_block` keys, or, if
+    that is None, positions are the defaults and the band is short, one tile that holds all that it sees.
     """
     query_length, key_length = query.shape[1], key.shape[1]
     query_side, key_side = from_mask(mask, query_length, key_length, before, after)
     if mask.query_positions is not None:
-        tiles = refine(all_tiles(query_length, key_length, query_block, key_block), query_side, key_side)
+        tiles = all_tiles(query_length, key_length, query_block, key_block or 2 * query_block)
     else:
-        band = default_band(query_length, key_length, before, after)
-        tiles = static_tiles(*band, query_block, slab or key_block, aligned=slab is None)
-        if mask.given():
-            tiles = without_peeling(tiles) if slab else refine(tiles, query_side, key_side)
+        tiles = slab_or_tiles(*default_band(query_length, key_length, before, after), query_block, key_block)
+    if mask.given():
+        tiles = refine(tiles, query_side, key_side)
     sides = Sides(query_side, key_side, dropout=for_tokens(rng, dropout_rate, query.shape, value.shape))
     return blockwise(
         query, key, value, tiles=tiles, visible=visible, sides=sides, logits=logits, dropout_rate=dropout_rate

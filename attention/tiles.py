@@ -9,6 +9,7 @@ import numpy as np
 from attention.visibility import FAR, NOWHERE, Interval, Placed
 
 UNMASKED, MASKED, EMPTY = 0, 1, 2
+LONGEST_SLAB = 768
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,22 +34,24 @@ def static_tiles(
     first: np.ndarray,
     last: np.ndarray,
     query_block: int,
-    key_block: int,
+    key_block: int | None,
     *,
     hole_first: np.ndarray | None = None,
     hole_last: np.ndarray | None = None,
-    aligned: bool = False,
 ) -> Tiles:
     """Tiles for intervals of key indices (T each) known while tracing.
 
-    The tiles of a block begin at the first key that it sees, or at a multiple of `key_block` if `aligned`.
+    Tiles lie at multiples of `key_block`. None: each block of queries has a slab, one tile that begins at
+    the first key that it sees and is as long as the longest stretch that any block sees.
     """
     first, last = (_blocks(x, query_block) for x in (first, last))
     sees = first <= last
     low = np.where(sees, first, NOWHERE).min(axis=1)
     high = np.where(sees, last, -1).max(axis=1)
     low = np.where(high < 0, 0, low)
-    if aligned:
+    if key_block is None:
+        key_block = max(1, int((high - low + 1).max(initial=0)))
+    else:
         low = low // key_block * key_block
     most = max(1, int(np.ceil((high - low + 1) / key_block).max(initial=0)))
     starts = low[:, None] + np.arange(most) * key_block
@@ -76,6 +79,17 @@ def static_tiles(
     )
 
 
+def slab_or_tiles(
+    first: np.ndarray, last: np.ndarray, query_block: int, key_block: int | None, **hole
+) -> Tiles:
+    """Tiles of `key_block` keys; None: slabs if short, else tiles twice as long as blocks of queries."""
+    if key_block is None:
+        slabs = static_tiles(first, last, query_block, None, **hole)
+        if slabs.key_block <= LONGEST_SLAB:
+            return slabs
+    return static_tiles(first, last, query_block, key_block or 2 * query_block, **hole)
+
+
 def all_tiles(query_length: int, key_length: int, query_block: int, key_block: int) -> Tiles:
     """Every tile, all masked: where nothing is known while tracing. To be refined."""
     rows, columns = -(-query_length // query_block), -(-key_length // key_block)
@@ -91,11 +105,14 @@ def without_peeling(tiles: Tiles) -> Tiles:
 
 
 def refine(tiles: Tiles, query: Interval, key: Placed) -> Tiles:
-    """Sort aligned `tiles` by what the arrays say when run: unmasked first, then masked; empty ones dropped.
+    """Sort tiles by what the arrays say when run: unmasked first, then masked; empty ones dropped.
 
     A tile is dropped if it is empty in every row of the batch, and unmasked if it is so in every row. What
-    is judged are the extremes of each block, so an empty or full tile may be taken for a masked one.
+    is judged are the extremes of each block, so an empty or full tile may be taken for a masked one. Slabs
+    are not judged but taken for masked.
     """
+    if (tiles.starts % tiles.key_block).any():
+        return without_peeling(tiles)
     query_length = tiles.starts.shape[0] * tiles.query_block
     low_first, high_first = _extremes(query.first, tiles.query_block, query_length)
     low_last, high_last = _extremes(query.last, tiles.query_block, query_length)

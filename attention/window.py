@@ -7,9 +7,9 @@ import jax
 
 from attention.check import check_block_fields, check_call, check_count, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
-from attention.heads import keys_of
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
+from attention.operands import operands
 from attention.tiled import band_attention
 from attention.visibility import default_band
 
@@ -63,14 +63,12 @@ class Window(SoftmaxAttention):
 
     def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        key, value = keys_of(query, key, value)
+        query, key, value = operands(query, key, value, mask)
         before, after = self._band(mask.causal)
-        query_block, key_block, slab = window_blocks(
-            before + after + 1, query.shape[1], key.shape[1], self.query_block, self.key_block
-        )
+        query_block = band_query_block(before + after + 1, query.shape[1], self.query_block)
         output, lse = band_attention(
-            query, key, value, mask, before=before, after=after, query_block=query_block, key_block=key_block,
-            slab=slab, logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            query, key, value, mask, before=before, after=after, query_block=query_block, key_block=self.key_block,
+            logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
             dropout_rate=self.dropout_rate, rng=rng,
         )  # fmt: skip
         return output.astype(query.dtype), lse
@@ -79,18 +77,7 @@ class Window(SoftmaxAttention):
         return self.window_size - 1, 0 if causal else self.window_size - 1
 
 
-def window_blocks(
-    width: int, query_length: int, key_length: int, query_block: int | None, key_block: int | None
-) -> tuple[int, int, int | None]:
-    """Block sizes for bands `width` keys wide: queries, keys, and the slab that holds a whole band or None.
-
-    Blocks as long as half the band waste a third of the products; longer bands go tile by tile.
-    """
-    platform = jax.default_backend()
-    shortest, longest = (64, 256) if platform == "cpu" else (128, 512)
-    query_block = query_block or min(max(width // 2, shortest), longest)
-    query_block = min(query_block, max(query_length, 1))
-    slab = query_block + width - 1
-    if key_block is None and slab <= 4 * longest:
-        return query_block, min(slab, max(key_length, 1)), min(slab, max(key_length, 1))
-    return query_block, min(key_block or 2 * query_block, max(key_length, 1)), None
+def band_query_block(width: int, query_length: int, query_block: int | None) -> int:
+    """Queries of a tile for bands `width` keys wide: half the band wastes a third of the products."""
+    shortest, longest = (64, 256) if jax.default_backend() == "cpu" else (128, 512)
+    return min(query_block or min(max(width // 2, shortest), longest), max(query_length, 1))

@@ -1,0 +1,343 @@
+"""Attention among tokens that hash alike."""
+
+import dataclasses
+import functools
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, Key
+
+from attention.blockwise import Sides, blockwise
+from attention.check import check_call, check_count, check_field, check_softmax_fields, is_int
+from attention.cost import softmax_flops
+from attention.dropout import Dropout, drop_pairs, row_keys
+from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
+from attention.logits import Logits
+from attention.mask import Mask
+from attention.merge import merge
+from attention.operands import operands
+from attention.tiles import static_tiles, without_peeling
+from attention.visibility import NOWHERE
+
+HASH_BLOCK = 1024  # tokens hashed at once
+
+
+@dataclasses.dataclass(frozen=True)
+class LSH(SoftmaxAttention):
+    """Every query attends to the tokens that share a bucket with it, of near rank, in any of several hashes.
+
+    Queries and keys are one projection, the keys normalised: logits = scale q_t.q_s/|q_s|. Round r hashes
+    with a random matrix G_r: bucket = argmax [x, -x], x = q_s/|q_s| G_r (Andoni et al. 2015; Reformer,
+    Kitaev et al. 2020). In a bucket tokens are ranked by position and cut into chunks of `chunk_size`; a
+    query sees its own chunk and the one before, itself excluded. One softmax over the union of all rounds; a
+    query that sees nobody there sees itself.
+
+    Departures from the paper, each mending a fault of it or of its code: chunks are of ranks inside a bucket
+    and not of the sorted sequence, whose boundaries later tokens move; a token found in several rounds
+    counts once by being left out of all but the first, exactly the paper's -log N; the first chunk looks
+    back to nothing; rounds do not see each other; positions are compared as integers.
+
+    O(R T chunk_size) time for attention and O(R T num_buckets) for hashing, which is quadratic if
+    `num_buckets` comes from the length; O(R T) memory, R = num_hashes. With num_buckets=1 and chunk_size >= S
+    it is full attention with normalised keys, a query's own position excluded unless it is alone.
+    """
+
+    name: ClassVar[str] = "lsh"
+
+    num_hashes: int = 4
+    num_buckets: int | None = None  # even, or 1; None: the least even number >= T / chunk_size
+    chunk_size: int = 64
+    hash_seed: int = 0  # the hash where no rng is given, as in evaluation
+    scale: float | None = None  # None: 1/sqrt(H)
+    temperature: float = 1.0
+    softcap: float | None = None
+    dropout_rate: float = 0.0
+    query_block: int | None = None  # None: the chunk's size
+
+    def __post_init__(self):
+        check_count(self, "num_hashes")
+        buckets = self.num_buckets
+        even = is_int(buckets) and (buckets == 1 or (buckets >= 2 and buckets % 2 == 0))
+        check_field(self, "num_buckets", "1, an even int, or None", buckets is None or even)
+        check_count(self, "chunk_size")
+        check_count(self, "hash_seed", least=0)
+        check_softmax_fields(self)
+        check_count(self, "query_block", optional=True)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=False,
+            cross_attention=False, grouped_queries=True, value_width=True, shared_key=True, decoding=False,
+            exact=False, equivariant=False, learned=False, time="O(R T (c + buckets))", memory="O(R T)",
+        )  # fmt: skip
+
+    @property
+    def reach(self) -> float:
+        return math.inf
+
+    def limit(self, length: int) -> Limit:
+        condition = (
+            "num_buckets == 1 and chunk_size >= S; keys normalised, own position excluded unless alone"
+        )
+        return Limit({"num_buckets": 1, "chunk_size": max(length, 1)}, condition)
+
+    def flops(
+        self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
+    ) -> Flops:
+        """Hashing, and all pairs if every token were in one bucket: the most that any input asks for."""
+        rank = np.arange(query_length)
+        chunk_start = rank // self.chunk_size * self.chunk_size
+        first = np.maximum(chunk_start - self.chunk_size, 0)
+        end = rank if causal else np.minimum(chunk_start + self.chunk_size, query_length) - 1
+        pairs = self.num_hashes * int((end - first).sum())
+        counted = softmax_flops(
+            pairs, batch=batch, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim
+        )
+        columns = self._num_buckets(query_length) // 2
+        hashing = 2 * batch * num_heads * self.num_hashes * query_length * head_dim * columns
+        return Flops(counted.forward + hashing, counted.backward)
+
+    def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
+        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
+        if query.shape[1] == 0 or query.shape[0] == 0:
+            return jnp.zeros((*query.shape[:3], value.shape[3]), query.dtype), jnp.zeros(query.shape[:3])
+        query, key, value = operands(query, key, value, mask)
+        key = unit(key).astype(query.dtype)
+        valid, segments = _one_description(mask)
+        buckets = lsh_buckets(self, query, rng)
+        order = _sort(buckets, valid, segments, self.chunk_size, self._num_buckets(query.shape[1]))
+        dropout_keys = None
+        if self.dropout_rate:
+            dropout_keys = row_keys(jax.random.fold_in(rng, 1), query.shape[0], query.shape[2])
+        rounds = self._attend_rounds(query, key, value, order, valid, mask.causal, dropout_keys)
+        alone = self._attend_self(query, key, value, rounds[1], valid, dropout_keys)
+        output, lse = merge([rounds, alone])
+        return output.astype(query.dtype), lse
+
+    def _num_buckets(self, length: int) -> int:
+        return self.num_buckets or max(2, 2 * math.ceil(length / self.chunk_size / 2))
+
+    def _attend_rounds(self, query, key, value, order: "_Order", valid, causal: bool, dropout_keys):
+        """Output B T N V and log-sum-exp B T N of the union of all rounds, each token counted once."""
+        _, length, _, head_dim = query.shape
+        block = min(self.query_block or self.chunk_size, length)
+        place = np.arange(length, dtype=np.int32)
+        ahead = 0 if causal else self.chunk_size - 1
+        tiles = static_tiles(
+            np.maximum(place - 2 * self.chunk_size + 1, 0), np.minimum(place + ahead, length - 1), block, None
+        )
+        sides = Sides(*_tokens(order, valid))
+        if dropout_keys is not None:
+            keys = jnp.repeat(dropout_keys, self.num_hashes, axis=0)[:, :, None]
+            sides = sides._replace(dropout=Dropout(keys, _fold(order.index), _fold(order.index)))
+        output, lse = blockwise(
+            *(_sorted(x, order) for x in (query, key, value)),
+            tiles=without_peeling(tiles), visible=_sees_earlier if causal else _sees_others, sides=sides,
+            logits=Logits.of(head_dim, self.scale, self.temperature, self.softcap),
+            dropout_rate=self.dropout_rate,
+        )  # fmt: skip
+        output, lse = _restored(output, order), _restored(lse[..., None], order)[..., 0]
+        return merge([(output[:, r], lse[:, r]) for r in range(self.num_hashes)])
+
+    def _attend_self(self, query, key, value, rounds_lse, valid, dropout_keys):
+        """Each token that saw nobody sees itself."""
+        wide = rounds_lse.dtype
+        logits = Logits.of(query.shape[3], self.scale, self.temperature, self.softcap)
+        own = jnp.einsum("BTNH,BTNH->BTN", query, key, preferred_element_type=wide)
+        alone = rounds_lse == -jnp.inf
+        if valid is not None:
+            alone &= valid[:, :, None]
+        output = value.astype(wide)
+        if dropout_keys is not None:
+            index = jnp.arange(query.shape[1])
+            output = drop_pairs(
+                output,
+                dropout_keys[:, None, :, None],
+                index[:, None, None],
+                index[:, None, None],
+                self.dropout_rate,
+            )
+        return jnp.where(alone[..., None], output, 0), jnp.where(
+            alone, logits.cap(own * logits.scale)[0], -jnp.inf
+        )
+
+
+def unit(query: Float[Array, "... H"]) -> Float[Array, "... H"]:
+    """query / max(|query|, 1e-6), float32 or wider."""
+    wide = query.astype(jnp.promote_types(query.dtype, jnp.float32))
+    return wide * lax.rsqrt(jnp.maximum((wide**2).sum(-1, keepdims=True), 1e-12))
+
+
+def lsh_buckets(
+    variant: LSH, query: Float[Array, "B T N H"], rng: Key[Array, ""] | None
+) -> Int[Array, "B N R T"]:
+    """The bucket of each token in each round, int32; `rng=None` hashes with `variant.hash_seed`."""
+    batch, length, num_heads, head_dim = query.shape
+    num_buckets = variant._num_buckets(length)
+    if num_buckets == 1:
+        return jnp.zeros((batch, num_heads, variant.num_hashes, length), jnp.int32)
+    points = unit(lax.stop_gradient(query))
+    rng = jax.random.key(variant.hash_seed) if rng is None else jax.random.fold_in(rng, 0)
+    directions = jax.random.normal(rng, (variant.num_hashes, head_dim, num_buckets // 2), points.dtype)
+
+    def hashed(points_BWNH):
+        x = jnp.einsum("BWNH,RHC->BNRWC", points_BWNH, directions)
+        positive, negative = jnp.argmax(x, -1), jnp.argmin(x, -1)
+        buckets = jnp.where(x.max(-1) >= -x.min(-1), positive, negative + num_buckets // 2)
+        return buckets.astype(jnp.int32)
+
+    block = min(HASH_BLOCK, length)
+    padded = jnp.pad(points, ((0, 0), (0, -length % block), (0, 0), (0, 0)))
+    blocks = padded.reshape(batch, -1, block, num_heads, head_dim).swapaxes(0, 1)
+    buckets = jnp.moveaxis(lax.map(hashed, blocks), 0, 3)  # C B N R W -> B N R C W
+    return buckets.reshape(*buckets.shape[:3], -1)[..., :length]
+
+
+class _Order(NamedTuple):
+    """The order of tokens by bucket, in each round; all B N R T int32.
+
+    `index[p]` is the token at sorted place p and `place` its inverse. `chunk[i]` numbers the chunk of token
+    i so that chunks that follow each other in a bucket have numbers that do, and no others.
+    """
+
+    index: Any
+    place: Any
+    chunk: Any
+
+
+class _Tokens(NamedTuple):
+    """One side of a tile: token index, chunk in this round, chunks in the earlier rounds; each B*R N T."""
+
+    index: Any
+    chunk: Any
+    earlier: tuple
+
+
+def _near(query_chunk, key_chunk):
+    ahead = query_chunk[..., :, None] - key_chunk[..., None, :]
+    return (ahead >= 0) & (ahead <= 1)
+
+
+def _sees(query: _Tokens, key: _Tokens):
+    seen = _near(query.chunk, key.chunk)
+    for query_chunk, key_chunk in zip(query.earlier, key.earlier, strict=True):
+        seen &= ~_near(query_chunk, key_chunk)
+    return seen
+
+
+def _sees_earlier(query: _Tokens, key: _Tokens):
+    return _sees(query, key) & (key.index[..., None, :] < query.index[..., :, None])
+
+
+def _sees_others(query: _Tokens, key: _Tokens):
+    return _sees(query, key) & (key.index[..., None, :] != query.index[..., :, None])
+
+
+def _one_description(mask: Mask):
+    """Validity (b T) and segments (b T) of the tokens, which are queries and keys at once; None if not given.
+
+    A token that the mask describes in two ways, valid or labelled as a query but not so as a key, is not one.
+    """
+    given = [x for x in (mask.query_valid, mask.key_valid) if x is not None]
+    if mask.query_segments is not None:
+        given.append(mask.query_segments == mask.key_segments)
+    return functools.reduce(jnp.logical_and, given) if given else None, mask.key_segments
+
+
+def _sort(buckets: Int[Array, "B N R T"], valid, segments, chunk_size: int, num_buckets: int) -> _Order:
+    """Order by (segment, bucket, index), tokens that are not valid last and in no chunk that is seen."""
+    length = buckets.shape[-1]
+    iota = lax.broadcasted_iota(jnp.int32, buckets.shape, 3)
+    if valid is not None:
+        buckets = jnp.where(valid[:, None, None], buckets, num_buckets)
+    if segments is None and (num_buckets + 1) * length < 2**31:
+        packed = jnp.sort(buckets * length + iota, axis=-1)  # one integer sorts far faster than pairs
+        index, groups = packed % length, [packed // length]
+    else:
+        labels = [buckets]
+        if segments is not None:
+            labels.insert(0, jnp.broadcast_to(segments.astype(jnp.int32)[:, None, None], buckets.shape))
+        *groups, index = lax.sort([*labels, iota], dimension=-1, num_keys=len(labels) + 1)
+    opens = jnp.zeros(buckets.shape, bool).at[..., 0].set(True)
+    for group in groups:
+        opens = opens.at[..., 1:].max(group[..., 1:] != group[..., :-1])
+    rank = iota - lax.cummax(jnp.where(opens, iota, 0), axis=3)
+    chunk = jnp.cumsum(rank % chunk_size == 0, -1, dtype=jnp.int32) + jnp.cumsum(opens, -1, dtype=jnp.int32)
+    place = _inverse(index, iota)
+    return _Order(index, place, jnp.take_along_axis(chunk, place, -1))
+
+
+def _inverse(index, iota):
+    scatter = jax.vmap(lambda i, x: jnp.zeros_like(x).at[i].set(x, unique_indices=True))
+    flat = scatter(index.reshape(-1, index.shape[-1]), iota.reshape(-1, index.shape[-1]))
+    return flat.reshape(index.shape)
+
+
+def _tokens(order: _Order, valid) -> tuple[_Tokens, _Tokens]:
+    """Both sides of the tiles, in sorted order; a token that is not valid neither sees nor is seen."""
+    num_hashes = order.index.shape[2]
+    unseeing, unseen = order.chunk, order.chunk
+    if valid is not None:
+        unseeing = jnp.where(valid[:, None, None], order.chunk, -2)
+        unseen = jnp.where(valid[:, None, None], order.chunk, NOWHERE)
+
+    def side(chunk, absent):
+        # Of round q's chunk numbers, in the order of round r, only those of earlier rounds count.
+        every = jnp.take_along_axis(chunk[:, :, None], order.index[:, :, :, None], -1)  # B N R R T
+        now = jnp.stack([every[:, :, r, r] for r in range(num_hashes)], 2)
+        past = np.tri(num_hashes, k=-1, dtype=bool)[:, :, None]
+        every = jnp.where(past, every, absent)
+        return _Tokens(
+            _fold(order.index), _fold(now), tuple(_fold(every[:, :, :, q]) for q in range(num_hashes - 1))
+        )
+
+    return side(unseeing, -2), side(unseen, NOWHERE)
+
+
+def _fold(array):
+    """B N R T -> B*R N T: rounds become rows of the batch."""
+    return array.swapaxes(1, 2).reshape(-1, array.shape[1], array.shape[3])
+
+
+def _sorted(array: Float[Array, "B T N H"], order: _Order) -> Float[Array, "BR T N H"]:
+    """Tokens of every round in that round's order, rounds as rows of the batch."""
+    moved = _reorder(array.transpose(0, 2, 1, 3)[:, :, None], order.index, order.place)
+    return moved.transpose(0, 2, 3, 1, 4).reshape(-1, *array.shape[1:])
+
+
+def _restored(array: Float[Array, "BR T N V"], order: _Order) -> Float[Array, "B R T N V"]:
+    """The inverse of `_sorted`, rounds kept apart."""
+    batch, _, num_hashes, _ = order.index.shape
+    array = array.reshape(batch, num_hashes, *array.shape[1:]).transpose(0, 3, 1, 2, 4)
+    return _reorder(array, order.place, order.index).transpose(0, 2, 3, 1, 4)
+
+
+@jax.custom_vjp
+def _reorder(array: Float[Array, "B N r T H"], index, inverse) -> Float[Array, "B N R T H"]:
+    """array[..., index, :] for permutations (B N R T), whose gradient is a gather too and not a scatter."""
+    return _gather(array, index)
+
+
+def _gather(array, index):
+    row = jax.vmap(jax.vmap(lambda x, i: x[i]))
+    if array.shape[2] == index.shape[2]:
+        return jax.vmap(row)(array, index)
+    return jax.vmap(jax.vmap(jax.vmap(lambda x, i: x[i], (None, 0))))(array[:, :, 0], index)
+
+
+def _reorder_forward(array, index, inverse):
+    return _gather(array, index), (inverse, array.shape[2])
+
+
+def _reorder_backward(residuals, cotangent):
+    inverse, rounds = residuals
+    back = _gather(cotangent, inverse)
+    return back if rounds == back.shape[2] else back.sum(2, keepdims=True), None, None
+
+
+_reorder.defvjp(_reorder_forward, _reorder_backward)
