@@ -12,6 +12,22 @@ from attention.registry import capabilities, hyperparameters, make, names
 from attention.window import Window
 
 __all__ = [
-    "LSH", "Attention", "Capabilities", "Dense", "Flops", "Full", "Limit", "Mask", "Pooled",
-    "SoftmaxAttention", "Window", "attention_matrix", "capabilities", "hyperparameters", "lsh_buckets", "make", "merge", "names",
-]  # fmt: skip
+    "LSH",
+    "Attention",
+    "Capabilities",
+    "Dense",
+    "Flops",
+    "Full",
+    "Limit",
+    "Mask",
+    "Pooled",
+    "SoftmaxAttention",
+    "Window",
+    "attention_matrix",
+    "capabilities",
+    "hyperparameters",
+    "lsh_buckets",
+    "make",
+    "merge",
+    "names",
+]

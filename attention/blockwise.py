@@ -84,7 +84,9 @@ def blockwise(
     padded_query, padded_key = tiles.starts.shape[0] * tiles.query_block, max(tiles.key_length, key_length)
     query = _pad(query, padded_query, axis=3)
     key, value = _pad(key, padded_key, axis=2), _pad(value, padded_key, axis=2)
-    schedule = _Schedule(*(jnp.asarray(x) for x in (tiles.starts, tiles.num_unmasked, tiles.num_tiles)))
+    schedule = _Schedule(
+        jnp.asarray(tiles.starts), jnp.asarray(tiles.num_unmasked), jnp.asarray(tiles.num_tiles)
+    )
     sides = _pad_sides(sides, padded_query, padded_key)
     output, lse = _attend(program, query, key, value, sides, schedule)
     output = output.transpose(0, 3, 1, 2, 4).reshape(batch, padded_query, num_heads, -1)

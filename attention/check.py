@@ -99,7 +99,7 @@ def _check_shapes(variant: Attention, query, key, value) -> None:
     num_heads, num_kv_heads = query.shape[2], value.shape[2]
     if num_kv_heads == 0 or num_heads % num_kv_heads:
         raise ValueError(
-            f"the heads of value {value.shape} do not divide those of query {query.shape}: {num_kv_heads}, {num_heads}"
+            f"the {num_kv_heads} heads of value {value.shape} do not divide those of query {query.shape}"
         )
 
 

@@ -61,8 +61,8 @@ class LSH(SoftmaxAttention):
     def __post_init__(self):
         check_count(self, "num_hashes")
         buckets = self.num_buckets
-        even = is_int(buckets) and (buckets == 1 or (buckets >= 2 and buckets % 2 == 0))
-        check_field(self, "num_buckets", "1, an even int, or None", buckets is None or even)
+        holds = buckets is None or (is_int(buckets) and buckets > 0 and (buckets == 1 or buckets % 2 == 0))
+        check_field(self, "num_buckets", "1, an even int above 0, or None", holds)
         check_count(self, "chunk_size")
         check_count(self, "hash_seed", least=0)
         check_softmax_fields(self)
@@ -112,7 +112,7 @@ class LSH(SoftmaxAttention):
         buckets = lsh_buckets(self, query, rng)
         order = _sort(buckets, valid, segments, self.chunk_size, self._num_buckets(query.shape[1]))
         dropout_keys = None
-        if self.dropout_rate:
+        if rng is not None and self.dropout_rate:
             dropout_keys = row_keys(jax.random.fold_in(rng, 1), query.shape[0], query.shape[2])
         rounds = self._attend_rounds(query, key, value, order, valid, mask.causal, dropout_keys)
         alone = self._attend_self(query, key, value, rounds[1], valid, dropout_keys)

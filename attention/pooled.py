@@ -142,7 +142,7 @@ class Pooled(SoftmaxAttention):
         return spans
 
     def _nearer_than(self, level: int, position: np.ndarray, key_length: int, causal: bool, last: bool):
-        """Key indices [left, right) seen in levels below `level`, T each: all of them beyond the last level."""
+        """Key indices [left, right) seen in levels below `level`, T each: all beyond the last."""
         end = np.clip(position + 1, 0, key_length) if causal else np.full_like(position, key_length)
         if last:
             return np.zeros_like(position), end
@@ -207,7 +207,8 @@ def _pool(pools: _Pools, size: int, pool_query) -> _Pools:
         share = share * jnp.exp(content - greatest)
     total = share.sum(2, keepdims=True)
     share = share / jnp.where(total > 0, total, 1)
-    return _Pools(*((share[..., None] * x).sum(2) for x in members[:2]), count)
+    key, value = ((share[..., None] * x).sum(2) for x in (members.key, members.value))
+    return _Pools(key, value, count)
 
 
 def _grouped(array, size: int):

@@ -67,7 +67,8 @@ class Window(SoftmaxAttention):
         before, after = self._band(mask.causal)
         query_block = band_query_block(before + after + 1, query.shape[1], self.query_block)
         output, lse = band_attention(
-            query, key, value, mask, before=before, after=after, query_block=query_block, key_block=self.key_block,
+            query, key, value, mask, before=before, after=after,
+            query_block=query_block, key_block=self.key_block,
             logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
             dropout_rate=self.dropout_rate, rng=rng,
         )  # fmt: skip
