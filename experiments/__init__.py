@@ -1,0 +1,1 @@
+"""Everything that turns a config into a result."""

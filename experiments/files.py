@@ -1,0 +1,45 @@
+"""Files that are complete or absent, whatever moment the process or the machine stops."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the entries of a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write(path: Path, text: str) -> None:
+    """Write `text` under another name, then put it in the place of `path` in one move."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that any parser reads.
+
+    Raises ValueError for a NaN or an infinity, TypeError for what JSON does not know; `path` stays as it was.
+    """
+    write(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Raises FileNotFoundError, or ValueError that names the file if it is no JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
