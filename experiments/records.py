@@ -1,0 +1,104 @@
+"""What a run leaves: `record.json` (the truth about it) and a `metrics.jsonl` for each seed (its course)."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from experiments import files
+
+RECORD = "record.json"
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Put the record in its folder, in one move. A number that is not finite becomes null, and is listed."""
+    files.write_json(folder / RECORD, plain(record))
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a run's folder, or None. Raises ValueError, naming the file, if it is not one."""
+    try:
+        record = files.read_json(folder / RECORD)
+    except FileNotFoundError:
+        return None
+    if not isinstance(record, dict):
+        raise ValueError(f"{folder / RECORD} is not a record")
+    return record
+
+
+def find(workdir: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
+    """Every run's folder in `workdir` with its record, and a line for each one that cannot be read."""
+    found, complaints = [], []
+    for path in sorted(workdir.glob(f"*/{RECORD}")):
+        try:
+            record = read_record(path.parent)
+        except (OSError, ValueError) as error:
+            complaints.append(str(error))
+        else:
+            if record is not None:
+                found.append((path.parent, record))
+    return found, complaints
+
+
+def plain(value: dict[str, Any]) -> dict[str, Any]:
+    """As JSON holds it: numbers of numpy and jax as Python's, tuples as lists, keys as strings.
+
+    A number that is not finite becomes null; "non_finite" then lists where, and what it was.
+    """
+    strange: dict[str, str] = {}
+    result = _plain(value, "", strange)
+    return result | {"non_finite": strange} if strange else result
+
+
+def _plain(value: Any, where: str, strange: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            str(key): _plain(item, f"{where}.{key}" if where else str(key), strange)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{where}.{index}", strange) for index, item in enumerate(value)]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    number = value.item() if hasattr(value, "item") else value
+    if isinstance(number, float) and not math.isfinite(number):
+        strange[where] = str(number)
+        return None
+    return number
+
+
+def append(path: Path, line: dict[str, Any]) -> None:
+    """Add one line to a metrics file. It has a "step"."""
+    content = json.dumps(plain(line), allow_nan=False) + "\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, content.encode())
+    finally:
+        os.close(descriptor)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file, [] if there is none. A line that was cut short at the end is left out.
+
+    Raises ValueError, naming file and line, for any other line that is not JSON.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[
+        :-1
+    ]  # whole lines end with a newline
+    parsed = []
+    for number, line in enumerate(lines, 1):
+        try:
+            parsed.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(f"{path}:{number} is not JSON: {error}") from error
+    return parsed
+
+
+def rewind(path: Path, step: int) -> None:
+    """Take back the lines after `step`: a run that resumes there will write them again."""
+    if path.exists():
+        kept = [line for line in read(path) if line["step"] <= step]
+        files.write(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))

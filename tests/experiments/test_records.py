@@ -1,0 +1,82 @@
+"""Records are atomic and plain JSON; the course of a run survives a cut and a rewind."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import files, records
+
+
+def test_record_holds_python_numbers_and_flags_what_is_not_finite(tmp_path):
+    record = {
+        "a": np.float32(0.5),
+        "b": jnp.float32(jnp.nan),
+        "c": {3: (1, np.int64(2), -np.inf)},
+        "d": [None, True, "x"],
+    }
+    records.write_record(tmp_path, record)
+    text = (tmp_path / "record.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "a": 0.5,
+        "b": None,
+        "c": {"3": [1, 2, None]},
+        "d": [None, True, "x"],
+        "non_finite": {"b": "nan", "c.3.2": "-inf"},
+    }
+    assert records.read_record(tmp_path) == json.loads(text)
+
+
+def test_a_failed_write_leaves_the_record_as_it_was(tmp_path, monkeypatch):
+    records.write_record(tmp_path, {"a": 1})
+    with pytest.raises(TypeError):
+        records.write_record(tmp_path, {"a": object()})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        records.write_record(tmp_path, {"a": 2})
+    assert records.read_record(tmp_path) == {"a": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_find_names_what_it_cannot_read(tmp_path):
+    for name, text in [("good", '{"a": 1}'), ("torn", '{"a"'), ("list", "[]")]:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "record.json").write_text(text)
+    (tmp_path / "empty").mkdir()
+    found, complaints = records.find(tmp_path)
+    assert found == [(tmp_path / "good", {"a": 1})]
+    assert (
+        len(complaints) == 2 and "list/record.json" in complaints[0] and "torn/record.json" in complaints[1]
+    )
+    assert records.read_record(tmp_path / "empty") is None
+    assert records.find(tmp_path / "nowhere") == ([], [])
+
+
+def test_metrics_rewind_to_a_step_and_lose_a_torn_tail(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    records.rewind(path, 10)
+    assert records.read(path) == []
+    for step in (10, 20, 30):
+        records.append(path, {"step": step, "loss": float("nan") if step == 10 else step / 3})
+    with open(path, "a") as file:
+        file.write('{"step": 40, "lo')
+    assert [line["step"] for line in records.read(path)] == [10, 20, 30]
+    records.rewind(path, 20)
+    records.append(path, {"step": 30, "loss": 10.0})
+    assert records.read(path) == [
+        {"step": 10, "loss": None, "non_finite": {"loss": "nan"}},
+        {"step": 20, "loss": 20 / 3},
+        {"step": 30, "loss": 10.0},
+    ]
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\nbroken\n{"step": 2}\n')
+    with pytest.raises(ValueError, match=r"metrics.jsonl:2"):
+        records.read(path)
