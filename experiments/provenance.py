@@ -1,0 +1,138 @@
+"""Where a number comes from: code, versions, machine, device, settings of the compiler."""
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("attention", "experiments")
+# Packages whose version can change a bit of the result; the others are recorded too.
+NUMERIC = ("jax", "jaxlib", "flax", "optax", "numpy", "grain", "orbax-checkpoint", "ml_collections")
+SWITCHES = ("XLA_", "OMP_", "MKL_", "LIBTPU_")  # beginnings of environment variables
+JAX_SETTINGS = (
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_enable_x64",
+    "jax_threefry_partitionable",
+)
+CODE = "code"
+
+
+def gather() -> dict[str, Any]:
+    """Everything that decides this process's numbers and that its config does not say."""
+    return {
+        "code_sha256": code_sha256(),
+        "git": git(),
+        "python": platform.python_version(),
+        "packages": packages(),
+        "machine": machine(),
+        "device": device(),
+        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(SWITCHES)},
+        "jax_settings": {name: getattr(jax.config, name) for name in JAX_SETTINGS},
+    }
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """What differs between two results of `gather` and may change a number: name -> the two values, short.
+
+    The source code is under the name `CODE`.
+    """
+    left, right = _decisive(one), _decisive(other)
+    return {name: (_short(left[name]), _short(right[name])) for name in left if left[name] != right[name]}
+
+
+def code_sha256() -> str:
+    """Hash of the names and contents of all source files of the two packages."""
+    total = hashlib.sha256()
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            total.update(f"{path.relative_to(ROOT).as_posix()}\n".encode())
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def git() -> dict[str, Any] | None:
+    """Commit, and what the working tree has beyond it; None where the code is no git checkout."""
+    top, commit = _git("rev-parse", "--show-toplevel"), _git("rev-parse", "HEAD")
+    if top is None or commit is None or Path(top.strip()).resolve() != ROOT:
+        return None
+    status, diff = _git("status", "--porcelain") or "", _git("diff", "HEAD") or ""
+    return {
+        "commit": commit.strip(),
+        "dirty": bool(status.strip()),
+        "status": status.splitlines(),
+        "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if diff else None,
+    }
+
+
+def diff() -> str:
+    """What tracked files have beyond the commit, "" if nothing or if the code is no git checkout."""
+    return (_git("diff", "HEAD") or "") if git() else ""
+
+
+def packages() -> dict[str, str]:
+    """Version of every installed distribution."""
+    found = importlib.metadata.distributions()
+    return dict(sorted((d.metadata["Name"], d.version) for d in found if d.metadata["Name"]))
+
+
+def machine() -> dict[str, Any]:
+    """System, processor, cores (of the machine, and open to this process) and memory in bytes."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "usable_cores": usable,
+        "memory_bytes": pages,
+    }
+
+
+def device() -> dict[str, Any]:
+    """Platform, kind and number of the devices that jax computes on."""
+    devices = jax.devices()
+    return {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)}
+
+
+def _decisive(gathered: dict[str, Any]) -> dict[str, Any]:
+    device = gathered["device"]
+    return {
+        CODE: gathered["code_sha256"],
+        "Python": gathered["python"],
+        **{name: gathered["packages"].get(name) for name in NUMERIC},
+        "device": f"{device['count']} x {device['platform']} {device['kind']}",
+        "processor": gathered["machine"]["processor"],
+        "usable cores": gathered["machine"]["usable_cores"],
+        **{name: gathered["jax_settings"].get(name) for name in JAX_SETTINGS},
+        "environment": " ".join(f"{name}={value}" for name, value in gathered["environment"].items()),
+    }
+
+
+def _short(value: Any) -> str:
+    text = str(value) or "nothing"
+    return text if len(text) <= 40 else f"{text[:12]}..."
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-C", str(ROOT), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,72 @@
+"""Provenance sees changed code, versions, devices and settings, and lives without git."""
+
+import copy
+import subprocess
+
+import pytest
+
+from experiments import provenance
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    root = tmp_path.resolve() / "project"
+    for package in provenance.PACKAGES:
+        (root / package).mkdir(parents=True)
+        (root / package / "code.py").write_text("x = 1\n")
+    monkeypatch.setattr(provenance, "ROOT", root)
+    return root
+
+
+def run(folder, *command):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "-C", str(folder), *identity, *command], check=True, capture_output=True)
+
+
+def test_code_hash_sees_contents_names_and_additions_of_sources_only(project):
+    hashes = [provenance.code_sha256()]
+    (project / "README.md").write_text("words")
+    assert provenance.code_sha256() == hashes[0]
+    file = project / "attention" / "code.py"
+    file.write_text("x = 2\n")
+    hashes.append(provenance.code_sha256())
+    file.rename(project / "attention" / "other.py")
+    hashes.append(provenance.code_sha256())
+    (project / "experiments" / "deep").mkdir()
+    (project / "experiments" / "deep" / "more.py").write_text("")
+    hashes.append(provenance.code_sha256())
+    assert len(set(hashes)) == 4
+
+
+def test_git_states_commit_and_dirt(project):
+    assert provenance.git() is None and provenance.diff() == ""
+    run(project, "init", "-q")
+    run(project, "add", ".")
+    run(project, "commit", "-qm", "start")
+    clean = provenance.git()
+    assert clean is not None and len(clean["commit"]) == 40
+    assert not clean["dirty"] and clean["diff_sha256"] is None
+    (project / "attention" / "code.py").write_text("x = 2\n")
+    dirty = provenance.git()
+    assert dirty is not None and dirty["dirty"] and dirty["diff_sha256"]
+    assert "+x = 2" in provenance.diff()
+
+
+def test_a_checkout_around_an_installed_copy_is_not_taken_for_ours(project):
+    run(project.parent, "init", "-q")
+    assert provenance.git() is None
+
+
+def test_differences_name_what_changed():
+    now = provenance.gather()
+    assert now["packages"]["jax"] and now["device"]["platform"] == "cpu"
+    assert provenance.differences(now, now) == {}
+    then = copy.deepcopy(now)
+    then["code_sha256"] = "0" * 64
+    then["packages"] |= {"jax": "0.1", "rich": "0.1"}
+    then["device"]["kind"] = "H200"
+    then["environment"]["XLA_FLAGS"] = "--fast"
+    changed = provenance.differences(then, now)
+    assert set(changed) == {provenance.CODE, "jax", "device", "environment"}
+    assert changed["jax"] == ("0.1", now["packages"]["jax"])
+    assert changed["device"][0] == "1 x cpu H200"
