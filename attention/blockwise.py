@@ -95,7 +95,7 @@ def blockwise(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(program: _Program, query, key, value, sides: Sides, schedule: _Schedule):
+def _attend(program: _Program, query, key, value, sides: Sides, schedule: _Schedule) -> tuple[Any, Any]:
     """query B K G T H, key B K S H, value B K S V -> B K G T V and B K G T."""
     return _forward(program, query, key, value, sides, schedule)[0]
 

@@ -186,16 +186,19 @@ def lsh_buckets(
     directions = jax.random.normal(rng, (variant.num_hashes, head_dim, num_buckets // 2), points.dtype)
 
     def hashed(points_BWNH):
-        x = jnp.einsum("BWNH,RHC->BNRWC", points_BWNH, directions)
-        positive, negative = jnp.argmax(x, -1), jnp.argmin(x, -1)
-        buckets = jnp.where(x.max(-1) >= -x.min(-1), positive, negative + num_buckets // 2)
-        return buckets.astype(jnp.int32)
+        x = jnp.einsum("BWNH,RHC->BWNRC", points_BWNH, directions)
+        # The first index at which [x, -x] is greatest, by two plain reductions: argmax is slow on CPUs.
+        greatest = jnp.abs(x).max(-1, keepdims=True)
+        column = jnp.arange(num_buckets // 2, dtype=jnp.int32)
+        mirrored = jnp.where(-x == greatest, column + num_buckets // 2, num_buckets)
+        return jnp.where(x == greatest, column, mirrored).min(-1)
 
     block = min(HASH_BLOCK, length)
     padded = jnp.pad(points, ((0, 0), (0, -length % block), (0, 0), (0, 0)))
     blocks = padded.reshape(batch, -1, block, num_heads, head_dim).swapaxes(0, 1)
-    buckets = jnp.moveaxis(lax.map(hashed, blocks), 0, 3)  # C B N R W -> B N R C W
-    return buckets.reshape(*buckets.shape[:3], -1)[..., :length]
+    buckets_CBWNR = lax.map(hashed, blocks)
+    buckets = buckets_CBWNR.transpose(1, 3, 4, 0, 2).reshape(batch, num_heads, variant.num_hashes, -1)
+    return buckets[..., :length]
 
 
 class _Order(NamedTuple):
@@ -220,7 +223,7 @@ class _Tokens(NamedTuple):
 
 def _near(query_chunk, key_chunk):
     ahead = query_chunk[..., :, None] - key_chunk[..., None, :]
-    return (ahead >= 0) & (ahead <= 1)
+    return ahead.astype(jnp.uint32) <= 1  # 0 or 1: what is below 0 wraps to a large number
 
 
 def _sees(query: _Tokens, key: _Tokens):
