@@ -1,0 +1,107 @@
+"""Memory and time of compiled programs: what the compiler says, and what the machine shows."""
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+SHARE = 0.8  # of the free memory that a program may ask for
+
+
+def compiled_memory(compiled: jax.stages.Compiled) -> dict[str, int]:
+    """Bytes that the compiler plans: arguments + outputs + temporaries - aliased = total."""
+    stats: Any = compiled.memory_analysis()
+    parts = {
+        "arguments": stats.argument_size_in_bytes,
+        "outputs": stats.output_size_in_bytes,
+        "temporaries": stats.temp_size_in_bytes,
+        "aliased": stats.alias_size_in_bytes,
+    }
+    total = parts["arguments"] + parts["outputs"] + parts["temporaries"] - parts["aliased"]
+    return {**parts, "total": total}
+
+
+def free_memory(device: Any) -> int | None:
+    """Bytes that a jax device can still give (the CPU: the system), None if it does not say."""
+    if device.platform != "cpu":
+        stats = device.memory_stats() or {}
+        limit = stats.get("bytes_limit")
+        return None if limit is None else limit - stats.get("bytes_in_use", 0)
+    available = _field("/proc/meminfo", "MemAvailable")
+    limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
+    known = [available, None if limit is None or used is None else limit - used]
+    return min((value for value in known if value is not None), default=None)
+
+
+def shortage(needed: int, device: Any) -> str | None:
+    """Why a program that needs this many bytes is not run on the device, None if it fits."""
+    free = free_memory(device)
+    if free is None or needed <= SHARE * free:
+        return None
+    return f"the compiler plans {needed} bytes, more than {SHARE:.0%} of the {free} that are free"
+
+
+def measured_peak(run: Callable[[], Any], device: Any) -> dict[str, Any]:
+    """Run something, and give the most memory in use meanwhile, with the method: {"bytes", "method"}.
+
+    Devices count for themselves, since their process began. On the CPU it is the highest resident set of the
+    whole process, libraries included, reset before where the system allows it.
+    """
+    reset = device.platform == "cpu" and _reset_resident_peak()
+    jax.block_until_ready(run())
+    if device.platform != "cpu":
+        stats = device.memory_stats() or {}
+        return {"bytes": stats.get("peak_bytes_in_use"), "method": "device counter peak_bytes_in_use"}
+    method = "highest resident set of the process (VmHWM)"
+    method += " during the timed steps" if reset else " since it started"
+    return {"bytes": _field("/proc/self/status", "VmHWM"), "method": method}
+
+
+def times(run: Callable[[int], Any], count: int, warm_up: int = 2) -> list[float]:
+    """Seconds of each of `count` calls after `warm_up` others, run(0), run(1), ..., every output waited for."""
+    seconds = []
+    for index in range(warm_up + count):
+        start = time.perf_counter()
+        jax.block_until_ready(run(index))
+        seconds.append(time.perf_counter() - start)
+    return seconds[warm_up:]
+
+
+def spread(seconds: list[float]) -> dict[str, float | int]:
+    """Median, lower and upper quartile, and how many."""
+    low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+    return {"median": float(median), "low": float(low), "high": float(high), "n": len(seconds)}
+
+
+def tree_bytes(tree: Any) -> int:
+    """Bytes of all arrays (or their descriptions) in a pytree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _reset_resident_peak() -> bool:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _field(path: str, name: str) -> int | None:
+    """Bytes of a "name: 123 kB" line."""
+    try:
+        match = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(match[1]) * 1024 if match else None
+
+
+def _number(path: str) -> int | None:
+    try:
+        text = Path(path).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,69 @@
+"""Memory and time are what they say: additive, waited for, and with a method."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import measure
+
+CPU = jax.devices("cpu")[0]
+
+
+def test_compiled_memory_adds_up_and_knows_donation():
+    def step(state, x):
+        return state + jnp.sin(x[:, None] * x).sum(0), jnp.float32(0)
+
+    shape = jax.ShapeDtypeStruct((512,), jnp.float32)
+    kept = measure.compiled_memory(jax.jit(step).lower(shape, shape).compile())
+    given = measure.compiled_memory(jax.jit(step, donate_argnums=0).lower(shape, shape).compile())
+    for memory in (kept, given):
+        parts = memory["arguments"] + memory["outputs"] + memory["temporaries"] - memory["aliased"]
+        assert memory["total"] == parts
+        assert memory["arguments"] == 2 * 512 * 4
+    assert kept["aliased"] == 0 and given["aliased"] == 512 * 4
+
+
+def test_what_does_not_fit_is_said_with_both_numbers(monkeypatch):
+    monkeypatch.setattr(measure, "free_memory", lambda _: 1000)
+    assert measure.shortage(800, CPU) is None
+    reason = measure.shortage(801, CPU)
+    assert reason is not None and "801" in reason and "1000" in reason and "80%" in reason
+    monkeypatch.setattr(measure, "free_memory", lambda _: None)
+    assert measure.shortage(10**18, CPU) is None
+
+
+def test_free_memory_honours_the_limit_of_a_container(monkeypatch, tmp_path):
+    real = measure.free_memory(CPU)
+    assert real is not None and real > 2**20
+    numbers = {"/sys/fs/cgroup/memory.max": 5000, "/sys/fs/cgroup/memory.current": 2000}
+    monkeypatch.setattr(measure, "_number", numbers.get)
+    assert measure.free_memory(CPU) == 3000
+
+
+def test_peak_sees_an_allocation_and_names_its_method():
+    size = 300 * 2**20
+    before = measure.measured_peak(lambda: jnp.zeros(()), CPU)
+    after = measure.measured_peak(lambda: np.ones(size, np.uint8).sum(), CPU)
+    assert after["bytes"] - before["bytes"] > size // 2
+    assert "resident set" in after["method"]
+
+
+def test_times_leave_out_the_warm_up_and_wait_for_every_output():
+    calls = []
+
+    def run(index):
+        calls.append(index)
+        time.sleep(0.05 if index == 0 else 0.001)
+        return jnp.zeros(())
+
+    seconds = measure.times(run, 3, warm_up=2)
+    assert calls == [0, 1, 2, 3, 4] and len(seconds) == 3 and all(second > 0 for second in seconds)
+    assert measure.spread([4.0, 1.0, 2.0, 3.0, 5.0]) == {"median": 3.0, "low": 2.0, "high": 4.0, "n": 5}
+
+
+def test_tree_bytes_counts_arrays_and_descriptions():
+    tree = {"a": np.zeros((2, 3), np.float32), "b": jax.ShapeDtypeStruct((5,), jnp.bfloat16)}
+    assert measure.tree_bytes(tree) == pytest.approx(24 + 10)
