@@ -62,7 +62,7 @@ def measured_peak(run: Callable[[], Any], device: Any) -> dict[str, Any]:
 
 
 def times(run: Callable[[int], Any], count: int, warm_up: int = 2) -> list[float]:
-    """Seconds of each of `count` calls after `warm_up` others, run(0), run(1), ..., every output waited for."""
+    """Seconds of each of `count` calls, run(index), every output waited for, after `warm_up` others."""
     seconds = []
     for index in range(warm_up + count):
         start = time.perf_counter()
