@@ -1,0 +1,154 @@
+"""Which records may stand in one table, and what the table may claim."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from scipy import stats
+
+from experiments import provenance
+
+Record = dict[str, Any]
+
+CONFIDENCE = 0.95
+LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
+FINISHED = "finished"
+SCHEMA = 1  # of the records that this file understands
+UNLABELLED = ("name", "seeds")
+
+
+def refusals(one: Record, other: Record) -> list[str]:
+    """Why another record cannot stand beside this one, a phrase for each reason; [] if it can.
+
+    It can if task (its data too), budget, machine, device and versions are the same.
+    """
+    if other.get("schema") != SCHEMA:
+        return [f"its schema is {other.get('schema')}, not {SCHEMA}"]
+    left, right = _requirements(one), _requirements(other)
+    pairs = {name: (left[name], right[name]) for name in left if left[name] != right[name]}
+    pairs |= provenance.differences(one["provenance"], other["provenance"])
+    pairs.pop(provenance.CODE, None)
+    return [f"{name} {theirs}, not {ours}" for name, (ours, theirs) in pairs.items()]
+
+
+def labels(one: Record, other: Record) -> list[str]:
+    """What differs between two comparable records and belongs beside the number: settings and code.
+
+    A phrase for each, as the other record has it: "model.num_heads=4", "other code".
+    """
+    ours, theirs = flat(one["config"]), flat(other["config"])
+    names = sorted(ours.keys() | theirs.keys())
+    phrases = [
+        f"{name}={theirs[name]}" if name in theirs else f"no {name}"
+        for name in names
+        if ours.get(name) != theirs.get(name) and name not in UNLABELLED and not name.startswith("attention.")
+    ]
+    changed = provenance.differences(one["provenance"], other["provenance"])
+    return phrases + (["other code"] if provenance.CODE in changed else [])
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, with dotted names."""
+    result = {}
+    for name, value in tree.items():
+        dotted = f"{prefix}{name}"
+        result |= flat(value, f"{dotted}.") if isinstance(value, dict) else {dotted: value}
+    return result
+
+
+def scores(record: Record, metric: str, where: str = "test") -> dict[str, float]:
+    """Value by seed, of the seeds that finished and have one."""
+    found = {seed: entry.get(where, {}).get(metric) for seed, entry in record["seeds"].items()}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def interval(values: Sequence[float]) -> dict[str, float | int | None]:
+    """Mean and half the width of its 95% Student-t interval (None below two values), with n."""
+    count = len(values)
+    if count == 0:
+        return {"mean": None, "half_width": None, "n": 0}
+    mean = math.fsum(values) / count
+    if count == 1:
+        return {"mean": mean, "half_width": None, "n": 1}
+    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
+    half_width = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * error
+    return {"mean": mean, "half_width": half_width, "n": count}
+
+
+def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
+    """Two-sided p of a paired t-test over the seeds in common.
+
+    None, not tested, if they are fewer than 8 or if all pairs differ alike (t is not defined).
+    """
+    common = sorted(ours.keys() & theirs.keys())
+    differences = [ours[seed] - theirs[seed] for seed in common]
+    if len(common) < LEAST_PAIRS or len(set(differences)) == 1:
+        return None
+    result: Any = stats.ttest_1samp(differences, 0.0)
+    return float(result.pvalue)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """p-values corrected for being several (Holm 1979); None stays None and does not count."""
+    tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    corrected: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, index) in enumerate(tested):
+        highest = max(highest, min(1.0, p * (len(tested) - rank)))
+        corrected[index] = highest
+    return corrected
+
+
+def failures(record: Record) -> int:
+    """How many seeds ended without a result."""
+    return sum(entry["outcome"] != FINISHED for entry in record["seeds"].values())
+
+
+def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of this record and of those that may stand beside it, best first; a line for each that may not.
+
+    A row is {"record", "this", "score" (an `interval`), "failed", "labels", "p"}: p against this record,
+    Holm-corrected over the rows, None if not tested.
+    """
+    kept, refused = [], []
+    for other in others:
+        reasons = refusals(this, other)
+        if reasons:
+            refused.append(f"{other.get('name')}-{other.get('identity')}: {'; '.join(reasons)}")
+        else:
+            kept.append(other)
+    metric = this["task"]["primary"]
+    ours = scores(this, metric)
+    p_values = holm([paired(ours, scores(other, metric)) for other in kept])
+    pairs = zip([this, *kept], [None, *p_values], strict=True)
+    rows = [_row(this, record, metric, p) for record, p in pairs]
+    return sorted(rows, key=lambda row: _rank(row, this["task"]["better"])), refused
+
+
+def _row(this: Record, record: Record, metric: str, p: float | None) -> dict[str, Any]:
+    return {
+        "record": record,
+        "this": record is this,
+        "score": interval(list(scores(record, metric).values())),
+        "failed": failures(record),
+        "labels": labels(this, record),
+        "p": p,
+    }
+
+
+def _rank(row: dict[str, Any], better: str) -> tuple[bool, float]:
+    mean = row["score"]["mean"]
+    if mean is None:
+        return True, 0.0
+    return False, mean if better == "lower" else -mean
+
+
+def _requirements(record: Record) -> dict[str, Any]:
+    task = {name: value for name, value in record["config"]["task"].items() if name != "data_dir"}
+    return {
+        "task": task,
+        "version of the task": record["task"]["version"],
+        "data": record["task"]["sha256"][:12],
+        "steps": record["config"]["train"]["steps"],
+        "batch size": record["config"]["train"]["batch_size"],
+    }

@@ -1,0 +1,107 @@
+"""Like stands beside like, and nothing is claimed that was not tested."""
+
+import copy
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments import compare, provenance
+
+HERE = provenance.gather()
+
+
+def record(name="ours", values=(2.0,), better="lower", **changes):
+    made = {
+        "schema": compare.SCHEMA,
+        "name": name,
+        "identity": "abcd1234",
+        "outcome": "finished",
+        "config": {
+            "name": name,
+            "seeds": [0],
+            "attention": {"name": name},
+            "task": {"name": "bytes", "length": 256},
+            "model": {"num_heads": 4},
+            "train": {"steps": 100, "batch_size": 8},
+        },
+        "task": {"version": 1, "sha256": "f" * 64, "primary": "bits", "better": better},
+        "provenance": copy.deepcopy(HERE),
+        "seeds": {str(n): {"outcome": "finished", "test": {"bits": v}} for n, v in enumerate(values)},
+    }
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = made
+        for parent in parents:
+            place = place[parent]
+        place[last] = value
+    return made
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("config__task__length", 512, "'length': 512"),
+        ("task__version", 2, "version of the task 2, not 1"),
+        ("task__sha256", "e" * 64, "data eeee"),
+        ("config__train__steps", 50, "steps 50, not 100"),
+        ("config__train__batch_size", 4, "batch size 4, not 8"),
+        ("provenance__python", "3.9", "Python 3.9"),
+        ("provenance__machine__processor", "abacus", "processor abacus"),
+        ("provenance__device__kind", "H200", "device 1 x cpu H200"),
+        ("schema", 0, "schema is 0, not 1"),
+    ],
+)
+def test_refused_with_the_reason(path, value, reason):
+    other = record("other", **{path: value})
+    reasons = compare.refusals(record(), other)
+    assert len(reasons) == 1 and reason in reasons[0]
+    rows, refused = compare.table(record(), [other])
+    assert len(rows) == 1 and refused == [f"other-abcd1234: {reasons[0]}"]
+
+
+def test_attention_name_and_seeds_may_differ_other_settings_and_code_are_labelled():
+    other = record("other", config__attention={"name": "lsh", "num_hashes": 2}, config__seeds=[0, 1])
+    assert compare.refusals(record(), other) == [] and compare.labels(record(), other) == []
+    other["config"]["model"]["num_heads"] = 2
+    other["provenance"]["code_sha256"] = "0" * 64
+    assert compare.refusals(record(), other) == []
+    assert compare.labels(record(), other) == ["model.num_heads=2", "other code"]
+
+
+def test_table_puts_the_best_first_and_failures_last():
+    this, worse = record(values=(2.0, 2.2)), record("worse", (3.0, 3.0))
+    failed = record("failed", seeds={"0": {"outcome": "diverged"}, "1": {"outcome": "out of memory"}})
+    rows, refused = compare.table(this, [failed, worse])
+    assert [row["record"]["name"] for row in rows] == ["ours", "worse", "failed"] and not refused
+    assert [row["failed"] for row in rows] == [0, 0, 2]
+    assert rows[0]["this"] and not rows[1]["this"]
+    assert rows[2]["score"] == {"mean": None, "half_width": None, "n": 0}
+    rows, _ = compare.table(record(better="higher"), [record("higher", (3.0,), "higher")])
+    assert [row["record"]["name"] for row in rows] == ["higher", "ours"]
+
+
+def test_interval_is_students():
+    values = [1.0, 2.0, 4.0]
+    low, high = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
+    found = compare.interval(values)
+    assert found["n"] == 3 and found["mean"] == pytest.approx(7 / 3)
+    assert found["half_width"] == pytest.approx((high - low) / 2)
+    assert compare.interval([5.0]) == {"mean": 5.0, "half_width": None, "n": 1}
+
+
+def test_nothing_is_tested_below_eight_pairs_and_pairs_go_by_seed():
+    rng = np.random.default_rng(0)
+    ours = {str(n): float(v) for n, v in enumerate(rng.normal(size=9))}
+    theirs = {seed: value + 0.3 + 0.01 * rng.normal() for seed, value in reversed(ours.items())}
+    expected = stats.ttest_rel([ours[s] for s in ours], [theirs[s] for s in ours])
+    assert compare.paired(ours, theirs) == pytest.approx(expected.pvalue)  # pyright: ignore[reportAttributeAccessIssue]
+    few = dict(list(ours.items())[:7])
+    assert compare.paired(few, theirs) is None
+    assert compare.paired(ours, ours) is None
+
+
+def test_holm_by_hand():
+    assert compare.holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
+    assert compare.holm([0.6, 0.7]) == [1.0, 1.0]
+    assert compare.holm([]) == []
