@@ -1,0 +1,42 @@
+"""SIGTERM and Ctrl-C, polled between steps: what is begun is finished and saved."""
+
+import signal
+from types import FrameType
+from typing import Any
+
+EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
+
+
+class Interrupted(Exception):
+    """The process was asked to stop. `exit_code` says how it ends: 75 can be resumed, 130 Ctrl-C."""
+
+    def __init__(self, number: int):
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.exit_code = EXIT_CODES[signal.Signals(number)]
+
+
+class Interrupts:
+    """While entered, SIGTERM and Ctrl-C only make `check` raise; a second Ctrl-C does not wait for it."""
+
+    def __init__(self) -> None:
+        self._received: int | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        self._before = {number: signal.signal(number, self._receive) for number in EXIT_CODES}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raises Interrupted if a signal has come since the last check."""
+        if self._received is not None:
+            number, self._received = self._received, None
+            raise Interrupted(number)
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        if self._received is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._received = number
