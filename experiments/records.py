@@ -69,7 +69,7 @@ def _plain(value: Any, where: str, strange: dict[str, str]) -> Any:
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
-    """Add one line to a metrics file. It has a "step"."""
+    """Add one line to a metrics file. It has a "step" and a "split"."""
     content = json.dumps(plain(line), allow_nan=False) + "\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
@@ -97,8 +97,8 @@ def read(path: Path) -> list[dict[str, Any]]:
     return parsed
 
 
-def rewind(path: Path, step: int) -> None:
-    """Take back the lines after `step`: a run that resumes there will write them again."""
+def rewind(path: Path, last: dict[str, int]) -> None:
+    """Take back the lines of each split after its last step: a run that resumes there writes them again."""
     if path.exists():
-        kept = [line for line in read(path) if line["step"] <= step]
+        kept = [line for line in read(path) if line["step"] <= last[line["split"]]]
         files.write(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))

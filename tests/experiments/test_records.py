@@ -57,21 +57,25 @@ def test_find_names_what_it_cannot_read(tmp_path):
     assert records.find(tmp_path / "nowhere") == ([], [])
 
 
-def test_metrics_rewind_to_a_step_and_lose_a_torn_tail(tmp_path):
+def test_metrics_rewind_by_split_and_lose_a_torn_tail(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    records.rewind(path, 10)
+    records.rewind(path, {"train": 10})
     assert records.read(path) == []
     for step in (10, 20, 30):
-        records.append(path, {"step": step, "loss": float("nan") if step == 10 else step / 3})
+        records.append(
+            path, {"step": step, "split": "train", "loss": float("nan") if step == 10 else step / 3}
+        )
+        records.append(path, {"step": step, "split": "validation"})
     with open(path, "a") as file:
         file.write('{"step": 40, "lo')
-    assert [line["step"] for line in records.read(path)] == [10, 20, 30]
-    records.rewind(path, 20)
-    records.append(path, {"step": 30, "loss": 10.0})
+    assert [line["step"] for line in records.read(path)] == [10, 10, 20, 20, 30, 30]
+    records.rewind(path, {"train": 20, "validation": 10})
+    records.append(path, {"step": 30, "split": "train", "loss": 10.0})
     assert records.read(path) == [
-        {"step": 10, "loss": None, "non_finite": {"loss": "nan"}},
-        {"step": 20, "loss": 20 / 3},
-        {"step": 30, "loss": 10.0},
+        {"step": 10, "split": "train", "loss": None, "non_finite": {"loss": "nan"}},
+        {"step": 10, "split": "validation"},
+        {"step": 20, "split": "train", "loss": 20 / 3},
+        {"step": 30, "split": "train", "loss": 10.0},
     ]
 
 
