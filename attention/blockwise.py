@@ -88,14 +88,15 @@ def blockwise(
         jnp.asarray(tiles.starts), jnp.asarray(tiles.num_unmasked), jnp.asarray(tiles.num_tiles)
     )
     sides = _pad_sides(sides, padded_query, padded_key)
-    output, lse = _attend(program, query, key, value, sides, schedule)
+    both: Any = _attend(program, query, key, value, sides, schedule)
+    output, lse = both
     output = output.transpose(0, 3, 1, 2, 4).reshape(batch, padded_query, num_heads, -1)
     lse = lse.transpose(0, 3, 1, 2).reshape(batch, padded_query, num_heads)
     return output[:, :query_length], lse[:, :query_length]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(program: _Program, query, key, value, sides: Sides, schedule: _Schedule) -> tuple[Any, Any]:
+def _attend(program: _Program, query, key, value, sides: Sides, schedule: _Schedule):
     """query B K G T H, key B K S H, value B K S V -> B K G T V and B K G T."""
     return _forward(program, query, key, value, sides, schedule)[0]
 

@@ -1,0 +1,121 @@
+"""Time and memory of every variant by length, a process for each cell, and the page that shows them.
+
+    python -m experiments.benchmark                        # measure what is missing, write the page
+    python -m experiments.benchmark --lengths 1024 4096    # these lengths only
+    python -m experiments.benchmark --fresh                # measure everything again
+
+A cell is the forward pass, and the gradient with respect to query, key and value, of causal self-attention
+over float32 arrays (batch 1, 8 heads of width 64). Compiled, warm, inputs passed as arguments, every output
+waited for: the median of several calls. What the compiler says needs more than 80% of the free memory is not
+run. Cells are kept in results/performance.json as they are finished, so an interrupted run continues.
+"""
+
+import argparse
+import functools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import attention
+from experiments import benchmark_page, files, measure, provenance
+
+RESULTS = Path("results/performance.json")
+PAGE = Path("docs/performance.md")
+LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
+BASELINE = "jax.nn.dot_product_attention"
+SHAPE = {"batch": 1, "num_heads": 8, "head_dim": 64}
+CALLS, SECONDS = 9, 10.0  # at most so many calls, fewer (but 3) once so many seconds have passed
+
+
+def contenders() -> tuple[str, ...]:
+    return (*attention.names(), BASELINE)
+
+
+def attend(name: str, query, key, value):
+    """Causal attention by a registered variant with its default hyperparameters, or by the baseline."""
+    if name == BASELINE:
+        return jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation="xla")
+    variant = attention.make(name)
+    key = None if variant.capabilities.shared_key else key
+    return variant(query, key, value, attention.Mask(causal=True))
+
+
+def gradient(name: str, query, key, value, cotangent):
+    """Gradient of the output's product with `cotangent`, with respect to all three."""
+    return jax.vjp(functools.partial(attend, name), query, key, value)[1](cotangent)
+
+
+def measure_cell(name: str, length: int) -> dict[str, Any]:
+    """Time, compile time and compiled memory of forward and gradient, in this process."""
+    shape = (SHAPE["batch"], length, SHAPE["num_heads"], SHAPE["head_dim"])
+    arrays = [jax.random.normal(k, shape, jnp.float32) for k in jax.random.split(jax.random.key(length), 4)]
+    cell: dict[str, Any] = {"name": name, "length": length, "provenance": provenance.gather()}
+    for part, function, inputs in (("forward", attend, arrays[:3]), ("gradient", gradient, arrays)):
+        start = time.perf_counter()
+        compiled = jax.jit(functools.partial(function, name)).lower(*inputs).compile()
+        seconds = time.perf_counter() - start
+        memory = measure.compiled_memory(compiled)
+        cell[part] = {"compile_seconds": seconds, "memory": memory}
+        if reason := measure.shortage(memory["total"], jax.devices()[0]):
+            cell[part] |= {"outcome": "out of memory (compiled)", "reason": reason}
+        else:
+            cell[part] |= {"outcome": "measured", "seconds": _timed(compiled, inputs)}
+    return cell
+
+
+def _timed(compiled, inputs) -> dict[str, float | int]:
+    first = measure.times(lambda _: compiled(*inputs), 1, warm_up=1)[0]
+    return measure.spread(
+        measure.times(lambda _: compiled(*inputs), max(3, min(CALLS, int(SECONDS / first))), 0)
+    )
+
+
+def run_cell(name: str, length: int) -> dict[str, Any]:
+    """`measure_cell` in a process of its own; what ends it is the outcome."""
+    command = [sys.executable, "-m", "experiments.benchmark", "--cell", name, str(length)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        failed = {"outcome": "failed", "reason": reason}
+        return {"name": name, "length": length, "forward": failed, "gradient": failed}
+    return json.loads(done.stdout)
+
+
+def run(lengths: tuple[int, ...], names: tuple[str, ...], fresh: bool) -> None:
+    """Measure the cells that are missing, keep each as it is finished, and write the page."""
+    cells = files.read_json(RESULTS) if RESULTS.exists() and not fresh else []
+    known = {(cell["name"], cell["length"]) for cell in cells}
+    RESULTS.parent.mkdir(exist_ok=True)
+    for length in lengths:
+        for name in names:
+            if (name, length) not in known:
+                print(f"{name} at {length}", flush=True)
+                cells.append(run_cell(name, length))
+                files.write_json(RESULTS, cells)
+    files.write(PAGE, benchmark_page.page(cells, BASELINE))
+    print(f"wrote {PAGE}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--names", nargs="+", default=contenders(), choices=contenders())
+    parser.add_argument("--fresh", action="store_true", help="measure again what is measured already")
+    parser.add_argument("--cell", nargs=2, metavar=("NAME", "LENGTH"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.cell:
+        print(json.dumps(measure_cell(arguments.cell[0], int(arguments.cell[1]))))
+    else:
+        run(tuple(arguments.lengths), tuple(arguments.names), arguments.fresh)
+
+
+if __name__ == "__main__":
+    main()
