@@ -1,0 +1,65 @@
+"""Every field there is, with its default. Other configs say only how they differ from this one."""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def get_config() -> ConfigDict:
+    """Full attention on `bytes`. Fields made by `optional` may also be None."""
+    config = ConfigDict()
+    config.name = "base"  # the experiment, first part of the name of its folder
+    config.seeds = (0,)  # one training run each: initialisation, order of the data, dropout
+
+    # Which attention, and its fields where they are not the variant's defaults.
+    config.attention = ConfigDict({"name": "full"})
+
+    # Which task, and its fields where they are not the task's defaults.
+    config.task = ConfigDict({"name": "bytes"})
+
+    model = config.model = ConfigDict()
+    model.num_layers = 2
+    model.num_heads = 4
+    model.num_kv_heads = optional(None)  # heads of keys and values, a divisor of num_heads; None: num_heads
+    model.model_dim = 128
+    model.head_dim = 32  # width of a query and of a key
+    model.value_dim = optional(None)  # width of a value; None: head_dim
+    model.mlp_dim = 512  # inner width of the feed-forward layer; 0: there is none
+    model.norm = "pre"  # pre, post
+    model.positions = "rotary"  # learned, sinusoidal, rotary, none
+    model.conv_width = 0  # tokens of a causal depthwise convolution before the attention; 0: there is none
+    model.dropout_rate = 0.0  # of embeddings and residual branches; that of the weights is attention's
+    model.init = "xavier"  # of the matrices: xavier, he, normal
+    model.init_std = 0.02  # of the embeddings, and of the matrices if init is normal
+    model.max_length = optional(None)  # longest input where something depends on it; None: the task's longest
+    model.compute_dtype = "float32"  # float32, bfloat16; parameters are float32
+    model.remat = False  # recompute a layer's activations in the backward pass instead of keeping them
+
+    optimizer = config.optimizer = ConfigDict()  # AdamW
+    optimizer.learning_rate = 3e-3  # the highest
+    optimizer.schedule = "cosine"  # cosine (to 0 at the last step), rsqrt, constant
+    optimizer.warmup_steps = 50  # linear, before the schedule
+    optimizer.weight_decay = 0.1  # of matrices, times the learning rate
+    optimizer.beta1 = 0.9
+    optimizer.beta2 = 0.99
+    optimizer.eps = 1e-8
+    optimizer.clip_norm = optional(1.0)  # of the whole gradient; None: no clipping
+
+    train = config.train = ConfigDict()
+    train.batch_size = 8  # over all devices
+    train.steps = 400
+    train.eval_every = 100  # steps between validations; the best one's parameters are tested
+    train.checkpoint_every = 100  # steps
+    train.log_every = 10  # steps
+    train.stop_when_solved = False  # stop at a validation that reaches the task's `solved`
+
+    evaluation = config.eval = ConfigDict()
+    evaluation.batch_size = 16  # over all devices
+    evaluation.timed_steps = 10  # training steps to measure speed and memory with, after training; 0: neither
+
+    return config.lock()
+
+
+def optional(value):
+    """A field that may be None, whatever is written to it."""
+    field = config_dict.placeholder(object)
+    field.set(value)
+    return field

@@ -1,0 +1,12 @@
+"""dense attention on `bytes`."""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config():
+    config = base.get_config()
+    config.name = "dense"
+    config.attention = ConfigDict({"name": "dense"})
+    return config

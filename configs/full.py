@@ -1,0 +1,12 @@
+"""full attention on `bytes`."""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config():
+    config = base.get_config()
+    config.name = "full"
+    config.attention = ConfigDict({"name": "full"})
+    return config

@@ -1,0 +1,12 @@
+"""lsh attention on `bytes`."""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config():
+    config = base.get_config()
+    config.name = "lsh"
+    config.attention = ConfigDict({"name": "lsh"})
+    return config

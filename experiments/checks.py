@@ -1,0 +1,153 @@
+"""What each field of a config accepts. Each refusal is one line: the field, its value, what is accepted."""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attention import Attention
+from ml_collections import ConfigDict
+
+from experiments.model import DTYPES, INITS, NORMS, POSITIONS
+from experiments.optimizer import SCHEDULES
+from experiments.tasks.task import Task
+
+Rule = tuple[str, Callable[[Any], bool]]  # what is accepted, in words and as a predicate
+
+
+class UsageError(ValueError):
+    """Something that was asked for cannot be. The message is one line, for the one who asked."""
+
+
+def is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def count(least: int) -> Rule:
+    return f"an int of at least {least}", lambda value: is_int(value) and value >= least
+
+
+def above(least: float) -> Rule:
+    return f"a number above {least}", lambda value: is_number(value) and value > least
+
+
+def within(low: float, high: float) -> Rule:
+    return f"a number in [{low}, {high})", lambda value: is_number(value) and low <= value < high
+
+
+def one_of(choices: Iterable[str]) -> Rule:
+    return " or ".join(choices), lambda value: value in tuple(choices)
+
+
+def optional(rule: Rule) -> Rule:
+    return f"{rule[0]} or None", lambda value: value is None or rule[1](value)
+
+
+FLAG: Rule = "True or False", lambda value: isinstance(value, bool)
+NAME: Rule = (
+    "letters, digits and ._- with no . in front",
+    lambda value: isinstance(value, str) and re.fullmatch(r"[\w-][\w.-]*", value) is not None,
+)
+SEEDS: Rule = (
+    "different ints in [0, 2**31)",
+    lambda value: len(value) == len(set(value)) > 0 and all(is_int(s) and 0 <= s < 2**31 for s in value),
+)
+
+RULES: dict[str, Rule] = {
+    "name": NAME,
+    "seeds": SEEDS,
+    "model.num_layers": count(1),
+    "model.num_heads": count(1),
+    "model.num_kv_heads": optional(count(1)),
+    "model.model_dim": count(1),
+    "model.head_dim": count(1),
+    "model.value_dim": optional(count(1)),
+    "model.mlp_dim": count(0),
+    "model.norm": one_of(NORMS),
+    "model.positions": one_of(POSITIONS),
+    "model.conv_width": count(0),
+    "model.dropout_rate": within(0, 1),
+    "model.init": one_of(INITS),
+    "model.init_std": above(0),
+    "model.max_length": optional(count(1)),
+    "model.compute_dtype": one_of(DTYPES),
+    "model.remat": FLAG,
+    "optimizer.learning_rate": above(0),
+    "optimizer.schedule": one_of(SCHEDULES),
+    "optimizer.warmup_steps": count(0),
+    "optimizer.weight_decay": within(0, math.inf),
+    "optimizer.beta1": within(0, 1),
+    "optimizer.beta2": within(0, 1),
+    "optimizer.eps": above(0),
+    "optimizer.clip_norm": optional(above(0)),
+    "train.batch_size": count(1),
+    "train.steps": count(1),
+    "train.eval_every": count(1),
+    "train.checkpoint_every": count(1),
+    "train.log_every": count(1),
+    "train.stop_when_solved": FLAG,
+    "eval.batch_size": count(1),
+    "eval.timed_steps": count(0),
+}
+
+
+def check_known(field: str, known: Iterable[str]) -> None:
+    """Raises UsageError unless `field` is one of the known ones."""
+    known = list(known)
+    if field in known:
+        return
+    inside = [other for other in known if other.startswith(field + ".")]
+    if inside:
+        raise UsageError(f"config.{field} is a section; set one of its fields: {', '.join(inside)}")
+    near = difflib.get_close_matches(field, known, 1)
+    section = [other for other in known if other.split(".")[0] == field.split(".")[0]] or known
+    hint = f"did you mean config.{near[0]}?" if near else f"known are {', '.join(section)}"
+    raise UsageError(f"there is no field config.{field}; {hint}")
+
+
+def check_fields(fields: dict[str, Any]) -> None:
+    """Each field outside of attention and task, by itself. Raises UsageError."""
+    for field in fields:
+        check_known(field, RULES)
+    for field, (accepted, holds) in RULES.items():
+        if field not in fields:
+            raise UsageError(f"config.{field} is missing; it must be {accepted}")
+        if not holds(fields[field]):
+            refuse(field, fields[field], accepted)
+
+
+def check_together(config: ConfigDict, variant: Attention, task: Task) -> None:
+    """Fields against each other, the variant and the task. Raises UsageError."""
+    model, train = config.model, config.train
+    if model.num_kv_heads and model.num_heads % model.num_kv_heads:
+        refuse("model.num_kv_heads", model.num_kv_heads, f"a divisor of model.num_heads={model.num_heads}")
+    if model.positions == "rotary" and model.head_dim % 2:
+        refuse("model.head_dim", model.head_dim, "even with model.positions=rotary")
+    longest = max((task.length, *task.eval_lengths))
+    if model.max_length is not None and model.max_length < longest:
+        refuse("model.max_length", model.max_length, f"at least {longest}, the task's longest, or None")
+    if config.optimizer.warmup_steps > train.steps:
+        refuse("optimizer.warmup_steps", config.optimizer.warmup_steps, f"at most train.steps={train.steps}")
+    if train.stop_when_solved and task.solved is None:
+        refuse("train.stop_when_solved", True, f"False: the task {task.name} is never solved")
+    _check_capable(model, variant, task)
+
+
+def _check_capable(model: ConfigDict, variant: Attention, task: Task) -> None:
+    able = variant.capabilities
+    if not (able.causal if task.causal else able.two_sided):
+        direction = "causal" if task.causal else "two-sided"
+        raise UsageError(f"the task {task.name} is {direction}, which attention {variant.name} cannot be")
+    if not able.grouped_queries and model.num_kv_heads not in (None, model.num_heads):
+        refuse("model.num_kv_heads", model.num_kv_heads, f"None with attention {variant.name}")
+    if not able.value_width and model.value_dim not in (None, model.head_dim):
+        refuse("model.value_dim", model.value_dim, f"None with attention {variant.name}")
+
+
+def refuse(field: str, value: Any, accepted: str) -> None:
+    raise UsageError(f"config.{field}={value!r} is not accepted; {field} must be {accepted}")

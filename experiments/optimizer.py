@@ -1,0 +1,40 @@
+"""AdamW, its schedule, and clipping."""
+
+import jax
+import optax
+from ml_collections import ConfigDict
+
+SCHEDULES = ("cosine", "rsqrt", "constant")
+
+
+def schedule(optimizer: ConfigDict, steps: int) -> optax.Schedule:
+    """Learning rate by step: linear warm-up over `warmup_steps` to `learning_rate`, then
+
+    "cosine": down to 0 at `steps`; "rsqrt": proportional to 1/sqrt(step); "constant": as it is.
+    """
+    peak, warmup = optimizer.learning_rate, optimizer.warmup_steps
+    after = {
+        "cosine": optax.cosine_decay_schedule(peak, max(steps - warmup, 1)),
+        # join_schedules counts from the end of the warm-up.
+        "rsqrt": lambda count: peak * (max(warmup, 1) / (count + max(warmup, 1))) ** 0.5,
+        "constant": optax.constant_schedule(peak),
+    }[optimizer.schedule]
+    if not warmup:
+        return after
+    # Step 0 already learns: 1/warmup of the peak, not 0.
+    rising = optax.linear_schedule(peak / warmup, peak, max(warmup - 1, 1))
+    return optax.join_schedules([rising, after], [warmup])
+
+
+def make(optimizer: ConfigDict, steps: int) -> optax.GradientTransformation:
+    """Clipping by the global norm, then AdamW. Vectors (biases, norms) do not decay."""
+    parts = [] if optimizer.clip_norm is None else [optax.clip_by_global_norm(optimizer.clip_norm)]
+    adamw = optax.adamw(
+        schedule(optimizer, steps),
+        b1=optimizer.beta1,
+        b2=optimizer.beta2,
+        eps=optimizer.eps,
+        weight_decay=optimizer.weight_decay,
+        mask=lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params),
+    )
+    return optax.chain(*parts, adamw)
