@@ -104,11 +104,11 @@ class Pooled(SoftmaxAttention):
         query_dtype = query.dtype
         query, key, value = operands(query, key, value, mask)
         spans = self._spans(query.shape[1], key.shape[1], mask.causal)
-        pools = _keys_as_pools(key, value, mask)
+        pools, pool_queries = _keys_as_pools(key, value, mask), self._pool_queries(params, key.shape[2:])
         parts = []
         for level in range(max(spans, default=0) + 1):
             if level:
-                pools = _pool(pools, self.pool_size, self._pool_query(params, key.shape[2:], level))
+                pools = _pool(pools, self.pool_size, pool_queries[level - 1])
             if level in spans:
                 level_rng = None if rng is None else jax.random.fold_in(rng, level) if level else rng
                 bias = self.count_members and level > 0
@@ -116,16 +116,17 @@ class Pooled(SoftmaxAttention):
         output, lse = merge(parts)
         return output.astype(query_dtype), lse
 
-    def _pool_query(self, params, shape: tuple[int, ...], level: int):
+    def _pool_queries(self, params, shape: tuple[int, ...]):
+        """What weights the members of the pools of each level (K H each), None for the mean."""
         if self.pooling == "mean":
-            return None
+            return [None] * self.num_levels
         learned = params.get("pool_query")
         if learned is None or learned.shape != (self.num_levels, *shape):
             raise ValueError(
                 f"pooled: params['pool_query'] must have shape {(self.num_levels, *shape)} (num_levels, key "
                 f"heads, head width), got {None if learned is None else learned.shape}; `init` makes it"
             )
-        return learned[level - 1]
+        return learned
 
     def _spans(self, query_length: int, key_length: int, causal: bool) -> dict[int, Interval]:
         """For each level that is seen at all, the pools that each query sees: NumPy, T each, by index."""

@@ -40,8 +40,8 @@ def _head(cells: list[Cell]) -> str:
             "",
             "Causal self-attention, batch 1, 8 heads of width 64, float32, every variant with its default",
             "hyperparameters; one process for each cell; median of several warm calls. Backward includes the",
-            "forward. Temporaries are what the compiler plans beside arguments and outputs. Trust ratios, not",
-            f"digits. The exponent is fitted over lengths from {FITTED_FROM} on; n^1 is linear.",
+            "forward. Temporaries are what the compiler plans beside arguments and outputs. Trust ratios,",
+            f"not digits. The exponent is fitted over lengths from {FITTED_FROM} on; n^1 is linear.",
             "",
             *(f"- {origin}" for origin in sorted(origins)),
         ]

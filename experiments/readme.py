@@ -1,0 +1,137 @@
+"""The parts of README.md that are made from the code and from results/.
+
+python -m experiments.readme           # rewrite them, and the picture
+python -m experiments.readme --check   # exit 1 if they are out of step
+"""
+
+import argparse
+import dataclasses
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import attention
+from experiments import compare, figures, files, records, tables
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "results"
+PICTURE = "docs/images/results.png"
+HEADS = {"value_width": "V != H", "cross_attention": "cross"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if README.md is out of step"
+    )
+    check = parser.parse_args().check
+    old = README.read_text(encoding="utf-8")
+    new = filled(old)
+    if check:
+        print(
+            "README.md is in step" if old == new else "README.md is out of step: python -m experiments.readme"
+        )
+        return int(old != new)
+    figures.results(RESULTS, ROOT / PICTURE)
+    files.write(README, new)
+    return 0
+
+
+def filled(text: str) -> str:
+    """The text with every block between <!-- name --> and <!-- /name --> made anew."""
+    for name, content in {"results": results_block(), "capabilities": capability_table()}.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise ValueError(f"README.md has no block <!-- {name} --> ... <!-- /{name} -->")
+        text = pattern.sub(lambda match, content=content: f"{match[1]}\n{content}\n\n{match[2]}", text)
+    return text
+
+
+def capability_table() -> str:
+    """A row for each registered variant, a column for each capability."""
+    fields = [field.name for field in dataclasses.fields(attention.Capabilities)]
+    rows = [
+        [f"`{name}`", *(_cell(getattr(capabilities, field)) for field in fields)]
+        for name, capabilities in attention.capabilities().items()
+    ]
+    return markdown(["", *(HEADS.get(name, name.replace("_", " ")) for name in fields)], rows)
+
+
+def results_block() -> str:
+    """A table for each task, from the records in results/, and the picture."""
+    found, complaints = records.find(RESULTS)
+    if complaints:
+        raise ValueError("; ".join(complaints))
+    tasks: dict[str, list[dict[str, Any]]] = {}
+    for _, record in found:
+        tasks.setdefault(record["task"]["name"], []).append(record)
+    sections = [_task_section(group) for _, group in sorted(tasks.items())]
+    return "\n\n".join([*sections, f"![Learning curves, and time by length]({PICTURE})"])
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _task_section(group: list[dict[str, Any]]) -> str:
+    rows, refused = compare.table(group[0], group[1:])
+    if refused:
+        raise ValueError(f"results/ holds records that do not compare: {'; '.join(refused)}")
+    task, metric = group[0]["task"], group[0]["task"]["primary"]
+    heads = [
+        "attention",
+        f"test {metric}",
+        "step, ms",
+        "tokens/s",
+        "temporaries",
+        "peak",
+        "FLOPs/step",
+        "parameters",
+    ]
+    lines = [_result(row, metric) for row in rows]
+    simple = {"chance": (task["chance"] or {}).get(metric)} | task["baselines"]
+    return "\n\n".join(
+        [
+            f"**`{task['name']}`**, length {task['length']}, {group[0]['config']['train']['steps']} steps of "
+            f"{group[0]['config']['train']['batch_size']} sequences, {_origin(group[0]['provenance'])}:",
+            markdown(heads, lines),
+            f"For comparison, {metric}: "
+            + ", ".join(f"{name} {value:.4g}" for name, value in simple.items() if value is not None)
+            + ". One seed, so no difference is tested." * (len(group[0]["seeds"]) == 1),
+        ]
+    )
+
+
+def _result(row: dict[str, Any], metric: str) -> list[str]:
+    record = row["record"]
+    step, memory = record["speed"]["training_step"], record["memory"]
+    return [
+        f"`{record['attention']['text']}`",
+        tables.score(row["score"], row["failed"], record["outcome"]),
+        f"{1000 * step['median']:.4g}",
+        f"{record['speed']['tokens_per_second']:,.0f}",
+        tables.in_bytes(memory["training_step"]["temporaries"]),
+        tables.in_bytes(memory["measured"]["bytes"]),
+        tables.in_flops(record["config"]["train"]["batch_size"] * record["flops"]["training"]),
+        f"{record['parameters']['total']:,}",
+    ]
+
+
+def _origin(origin: dict[str, Any]) -> str:
+    machine, versions = origin["machine"], origin["packages"]
+    processor = f"{machine['processor']} with {machine['usable_cores']} cores"
+    return f"{processor}, jax {versions['jax']}, flax {versions['flax']}"
+
+
+def _cell(value: bool | str) -> str:
+    return value if isinstance(value, str) else "yes" if value else "-"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
