@@ -1,0 +1,200 @@
+"""What only `lsh` can say; the laws over it are in test_laws_*.py."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attention import LSH, Mask, lsh_buckets
+from tests.attention import oracle
+from tests.attention.cases import BATCH, LENGTH, forward, inputs, logit_scale
+from tests.attention.masks import build
+from tests.attention.tolerances import assert_close
+
+SETTINGS = (
+    {"num_hashes": 2, "num_buckets": 4, "chunk_size": 4},
+    {"num_hashes": 1, "num_buckets": 2, "chunk_size": 8, "query_block": 4},
+    {"num_hashes": 3, "num_buckets": 6, "chunk_size": 3, "hash_seed": 5, "softcap": 1.5, "temperature": 0.7,
+     "scale": 0.9},
+    {"num_hashes": 2, "num_buckets": 1, "chunk_size": 5},
+    {"num_hashes": 2, "chunk_size": 4},
+)  # fmt: skip
+
+
+def choices(variant, given):
+    """The buckets, B N R T."""
+    return np.asarray(lsh_buckets(variant, given.query, given.rng))
+
+
+def reference(variant, given, mask, choices):
+    """Whom a query sees is told from the buckets token by token; then one softmax over all of them."""
+    query = np.asarray(given.query, np.float64)
+    batch, length, heads, _ = query.shape
+    valid, segment = tokens(mask, batch, length)
+    allowed = np.zeros((batch, heads, length, length), bool)
+    for b, head, hash_round in np.ndindex(batch, heads, variant.num_hashes):
+        buckets = choices[b, head, hash_round]
+        chunk = ranks(buckets, valid[b], segment[b]) // variant.chunk_size
+        allowed[b, head] |= seen_in_a_round(buckets, chunk, valid[b], segment[b], mask.causal)
+    return attend_over(variant, given, alone(allowed, valid))
+
+
+def at_limit(variant, given, mask):
+    """Full attention to normalised keys, the own position left out unless nothing else is there."""
+    batch, length, heads, _ = given.query.shape
+    valid, segment = tokens(mask, batch, length)
+    one_bucket = np.zeros(length)
+    one_chunk = np.zeros(length)
+    allowed = [
+        seen_in_a_round(one_bucket, one_chunk, valid[b], segment[b], mask.causal) for b in range(batch)
+    ]
+    allowed = np.repeat(np.stack(allowed)[:, None], heads, axis=1)
+    return attend_over(variant, given, alone(allowed, valid))
+
+
+def tokens(mask, batch, length):
+    """Which tokens are real, and their segments: both B T."""
+    valid = np.ones((batch, length), bool)
+    for given in (mask.query_valid, mask.key_valid):
+        valid = valid if given is None else valid & np.asarray(given)
+    segment = np.zeros(length, int) if mask.query_segments is None else np.asarray(mask.query_segments)
+    return valid, np.broadcast_to(segment, (batch, length))
+
+
+def ranks(buckets, valid, segment):
+    """How many earlier real tokens share bucket and segment."""
+    together = valid & (buckets[:, None] == buckets) & (segment[:, None] == segment)
+    return np.tril(together, -1).sum(1)
+
+
+def seen_in_a_round(buckets, chunk, valid, segment, causal):
+    """T S: the same bucket and segment, the own chunk or the one before; not itself; causal: earlier ones."""
+    together = valid[:, None] & valid & (buckets[:, None] == buckets) & (segment[:, None] == segment)
+    back = chunk[:, None] - chunk
+    seen = together & (back >= 0) & (back <= 1) & ~np.eye(len(buckets), dtype=bool)
+    return np.tril(seen) if causal else seen
+
+
+def alone(allowed, valid):
+    """A real token that sees nobody sees itself."""
+    sees_nobody = ~allowed.any(-1) & valid[:, None]
+    return allowed | (sees_nobody[..., None] & np.eye(allowed.shape[-1], dtype=bool))
+
+
+def attend_over(variant, given, allowed):
+    query = np.asarray(given.query, np.float64)
+    key = query / np.maximum(np.linalg.norm(query, axis=-1, keepdims=True), 1e-6)
+    value = np.repeat(np.asarray(given.value, np.float64), query.shape[2] // given.value.shape[2], axis=2)
+    return oracle.attend(query, key, value, allowed, logit_scale(variant), softcap=variant.softcap)[:2]
+
+
+def test_buckets_are_angular():
+    """A token's bucket depends on its direction alone; the opposite direction has the opposite bucket."""
+    variant = LSH(num_hashes=8, num_buckets=6)
+    query = inputs(variant).query
+    buckets = lsh_buckets(variant, query, None)
+    assert buckets.shape == (query.shape[0], query.shape[2], 8, LENGTH)
+    assert buckets.dtype == jnp.int32
+    assert set(np.unique(buckets)) == set(range(6))
+    np.testing.assert_array_equal(lsh_buckets(variant, query * 7.5, None), buckets)
+    np.testing.assert_array_equal(lsh_buckets(variant, -query, None), (buckets + 3) % 6)
+
+
+def test_heads_and_rows_share_the_hash():
+    """Equal vectors meet, wherever they stand."""
+    variant = LSH(num_hashes=8, num_buckets=16)
+    query = inputs(variant).query
+    same = jnp.broadcast_to(query[:1, :, :1], query.shape)
+    buckets = np.asarray(lsh_buckets(variant, same, None))
+    np.testing.assert_array_equal(buckets, np.broadcast_to(buckets[:1, :1], buckets.shape))
+
+
+def test_rounds_hash_differently_and_near_tokens_meet_more_often():
+    variant = LSH(num_hashes=64, num_buckets=8)
+    query = inputs(variant).query
+    near = query + 0.1 * inputs(variant, seed=1).query
+    buckets, moved, other = (
+        lsh_buckets(variant, x, None) for x in (query, near, inputs(variant, seed=2).query)
+    )
+    assert (buckets[:, :, 0] != buckets[:, :, 1]).any()
+    assert (buckets == moved).mean() > 0.8
+    assert 0.05 < (buckets == other).mean() < 0.25  # one in eight
+
+
+@pytest.mark.parametrize(
+    ("length", "chunk_size", "num_buckets"),
+    [(1, 4, 2), (8, 4, 2), (9, 4, 4), (16, 4, 4), (17, 4, 6), (100, 64, 2)],
+)
+def test_number_of_buckets_from_the_length(length, chunk_size, num_buckets):
+    """The smallest even number >= T / chunk_size, and at least 2."""
+    variant = LSH(num_hashes=200, chunk_size=chunk_size)
+    query = inputs(variant, batch=1, length=length).query
+    assert lsh_buckets(variant, query, None).max() == num_buckets - 1
+
+
+def test_rng_decides_the_hash_where_it_is_given():
+    variant, query = LSH(num_buckets=8), inputs(LSH()).query
+    seeds = [lsh_buckets(variant, query, rng) for rng in (None, jax.random.key(0), jax.random.key(1))]
+    assert (seeds[0] != seeds[1]).any()
+    assert (seeds[1] != seeds[2]).any()
+    other_seed = lsh_buckets(LSH(num_buckets=8, hash_seed=1), query, None)
+    assert (seeds[0] != other_seed).any()
+    np.testing.assert_array_equal(
+        lsh_buckets(LSH(num_buckets=8, hash_seed=1), query, jax.random.key(1)), seeds[2]
+    )
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-sided"])
+def test_a_key_met_in_several_rounds_counts_once(causal):
+    """With one bucket all rounds see the same: their number changes nothing."""
+    given = inputs(LSH())
+    once, often = (LSH(num_hashes=rounds, num_buckets=1, chunk_size=5) for rounds in (1, 4))
+    for one, many in zip(*(forward(x, given, Mask(causal=causal)) for x in (once, often)), strict=True):
+        assert_close(many, one)
+
+
+def test_a_lone_token_sees_itself():
+    """Then its value is its output and its logit the log-sum-exp."""
+    variant = LSH(num_buckets=4, chunk_size=4)
+    given = inputs(variant, length=1)
+    for causal in (True, False):
+        output, lse = forward(variant, given, Mask(causal=causal))
+        assert_close(output, np.repeat(given.value, 2, axis=2))
+        assert_close(lse, np.linalg.norm(given.query, axis=-1) * logit_scale(variant))
+
+
+def test_the_first_chunk_does_not_look_at_the_last():
+    """Two-sided: chunk c sees c and c-1 of its bucket, so the tokens of chunk 0 see no later chunk."""
+    variant = LSH(num_hashes=1, num_buckets=1, chunk_size=4)
+    given = inputs(variant, length=16)
+    changed = given._replace(value=given.value.at[:, 4:].add(1.0), query=given.query.at[:, 4:].multiply(-3.0))
+    before, after = (forward(variant, x, Mask())[0] for x in (given, changed))
+    assert_close(after[:, :4], before[:, :4])
+    assert abs(after[:, 4:8] - before[:, 4:8]).max() > 0.1
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-sided"])
+def test_one_sided_padding_marks_the_tokens_too(causal):
+    """Real is what query_valid and key_valid both call so, or the one of them that is given."""
+    variant = LSH(**SETTINGS[0])
+    given, both = inputs(variant), build("holes", causal, BATCH, LENGTH, LENGTH)
+    expected = forward(variant, given, both)
+    for alone in (Mask(causal, query_valid=both.query_valid), Mask(causal, key_valid=both.key_valid)):
+        for one, other in zip(forward(variant, given, alone), expected, strict=True):
+            assert_close(one, other)
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize(
+    ("field", "value", "accepted"),
+    [
+        ("num_hashes", 0, "at least 1"),
+        ("num_buckets", 3, "even"),
+        ("num_buckets", 0, "even"),
+        ("chunk_size", 0, "at least 1"),
+        ("hash_seed", -1, "at least 0"),
+    ],
+)
+def test_fields_are_checked(field, value, accepted):
+    with pytest.raises(ValueError, match=f"{field}={value!r}.*{accepted}"):
+        LSH(**{field: value})
