@@ -6,14 +6,12 @@ from typing import Any
 
 from scipy import stats
 
-from experiments import provenance
+from experiments import provenance, records
 
 Record = dict[str, Any]
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
-FINISHED = "finished"
-SCHEMA = 1  # of the records that this file understands
 UNLABELLED = ("name", "seeds")
 
 
@@ -22,8 +20,8 @@ def refusals(one: Record, other: Record) -> list[str]:
 
     It can if task (its data too), budget, machine, device and versions are the same.
     """
-    if other.get("schema") != SCHEMA:
-        return [f"its schema is {other.get('schema')}, not {SCHEMA}"]
+    if other.get("schema") != records.SCHEMA:
+        return [f"its schema is {other.get('schema')}, not {records.SCHEMA}"]
     left, right = _requirements(one), _requirements(other)
     pairs = {name: (left[name], right[name]) for name in left if left[name] != right[name]}
     pairs |= provenance.differences(one["provenance"], other["provenance"])
@@ -56,9 +54,14 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def scores(record: Record, metric: str, where: str = "test") -> dict[str, float]:
-    """Value by seed, of the seeds that finished and have one."""
-    found = {seed: entry.get(where, {}).get(metric) for seed, entry in record["seeds"].items()}
+def scores(record: Record, metric: str, length: int | None = None) -> dict[str, float]:
+    """Test value by seed, of the seeds that have one, at the task's own length unless another is given."""
+    entries = record["seeds"].items()
+    if length is None:
+        found = {seed: entry.get("test", {}).get(metric) for seed, entry in entries}
+    else:
+        at_length = {seed: entry.get("test_at_length", {}).get(str(length), {}) for seed, entry in entries}
+        found = {seed: values.get(metric) for seed, values in at_length.items()}
     return {seed: value for seed, value in found.items() if value is not None}
 
 
@@ -101,7 +104,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 def failures(record: Record) -> int:
     """How many seeds ended without a result."""
-    return sum(entry["outcome"] != FINISHED for entry in record["seeds"].values())
+    return sum(entry["outcome"] != records.FINISHED for entry in record["seeds"].values())
 
 
 def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]], list[str]]:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 SHARE = 0.8  # of the free memory that a program may ask for
+WARM_UP = 2  # calls that are not timed
 
 
 def compiled_memory(compiled: jax.stages.Compiled) -> dict[str, int]:
@@ -61,14 +62,17 @@ def measured_peak(run: Callable[[], Any], device: Any) -> dict[str, Any]:
     return {"bytes": _field("/proc/self/status", "VmHWM"), "method": method}
 
 
-def times(run: Callable[[int], Any], count: int, warm_up: int = 2) -> list[float]:
-    """Seconds of each of `count` calls, run(index), every output waited for, after `warm_up` others."""
+def times(run: Callable[[Any], Any], inputs: Iterable[Any]) -> list[float]:
+    """Seconds of run(input) for each input but the first `WARM_UP`, every output waited for.
+
+    Making an input is not timed.
+    """
     seconds = []
-    for index in range(warm_up + count):
+    for value in inputs:
         start = time.perf_counter()
-        jax.block_until_ready(run(index))
+        jax.block_until_ready(run(value))
         seconds.append(time.perf_counter() - start)
-    return seconds[warm_up:]
+    return seconds[WARM_UP:]
 
 
 def spread(seconds: list[float]) -> dict[str, float | int]:

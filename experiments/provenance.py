@@ -22,6 +22,7 @@ JAX_SETTINGS = (
     "jax_threefry_partitionable",
 )
 CODE = "code"
+ACCELERATORS = {"/dev/nvidia0": "an NVIDIA GPU", "/dev/kfd": "an AMD GPU", "/dev/accel0": "a TPU"}
 
 
 def gather() -> dict[str, Any]:
@@ -99,6 +100,15 @@ def device() -> dict[str, Any]:
     """Platform, kind and number of the devices that jax computes on."""
     devices = jax.devices()
     return {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)}
+
+
+def idle_accelerator() -> str | None:
+    """What accelerator this machine shows that jax does not use without having been told to use the CPU."""
+    told = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+    if jax.devices()[0].platform != "cpu" or (told and "cpu" in told.split(",")[:1]):
+        return None
+    shown = (name for path, name in ACCELERATORS.items() if Path(path).exists())
+    return next((f"this machine has {name}" for name in shown), None)
 
 
 def _decisive(gathered: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,19 @@ from typing import Any
 from experiments import files
 
 RECORD = "record.json"
+SCHEMA = 1  # of the records that this code writes and compares
+
+# Outcomes of a seed, or of a run.
+FINISHED = "finished"
+DIVERGED = "diverged"
+INTERRUPTED = "interrupted"
+OUT_OF_MEMORY = "out of memory"
+OUT_OF_MEMORY_COMPILED = "out of memory (compiled)"
+UNFINISHED = "unfinished"  # running, or killed
+FAILED = "failed"
+
+# Where a record holds what differs between two runs of the same config; all else is bitwise the same.
+TIMINGS = ("sessions", "speed", "memory.measured", "seeds.*.timing")
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
@@ -39,6 +52,24 @@ def find(workdir: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
             if record is not None:
                 found.append((path.parent, record))
     return found, complaints
+
+
+def without_timings(record: dict[str, Any]) -> dict[str, Any]:
+    """The part of a record that is bitwise the same however often the run was interrupted."""
+    result = record
+    for path in record["timings"]:
+        result = _without(result, path.split("."))
+    return result
+
+
+def _without(tree: Any, path: list[str]) -> Any:
+    name, *rest = path
+    if not isinstance(tree, dict):
+        return tree
+    chosen = tree.keys() if name == "*" else {name}
+    if not rest:
+        return {key: value for key, value in tree.items() if key not in chosen}
+    return {key: _without(value, rest) if key in chosen else value for key, value in tree.items()}
 
 
 def plain(value: dict[str, Any]) -> dict[str, Any]:

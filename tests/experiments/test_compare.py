@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import compare, provenance
+from experiments import compare, provenance, records
 
 HERE = provenance.gather()
 
 
 def record(name="ours", values=(2.0,), better="lower", **changes):
     made = {
-        "schema": compare.SCHEMA,
+        "schema": records.SCHEMA,
         "name": name,
         "identity": "abcd1234",
         "outcome": "finished",

@@ -59,7 +59,7 @@ def test_times_leave_out_the_warm_up_and_wait_for_every_output():
         time.sleep(0.05 if index == 0 else 0.001)
         return jnp.zeros(())
 
-    seconds = measure.times(run, 3, warm_up=2)
+    seconds = measure.times(run, range(measure.WARM_UP + 3))
     assert calls == [0, 1, 2, 3, 4] and len(seconds) == 3 and all(second > 0 for second in seconds)
     assert measure.spread([4.0, 1.0, 2.0, 3.0, 5.0]) == {"median": 3.0, "low": 2.0, "high": 4.0, "n": 5}
 

@@ -57,6 +57,22 @@ def test_find_names_what_it_cannot_read(tmp_path):
     assert records.find(tmp_path / "nowhere") == ([], [])
 
 
+def test_timings_are_left_out_and_nothing_else():
+    record = {
+        "speed": 1,
+        "memory": {"measured": 2, "planned": 3},
+        "seeds": {"0": {"timing": 4, "score": 5}, "1": {"outcome": "diverged"}},
+        "timings": list(records.TIMINGS),
+    }
+    kept = records.without_timings(record)
+    assert kept == {
+        "memory": {"planned": 3},
+        "seeds": {"0": {"score": 5}, "1": {"outcome": "diverged"}},
+        "timings": list(records.TIMINGS),
+    }
+    assert record["speed"] == 1 and record["seeds"]["0"]["timing"] == 4
+
+
 def test_metrics_rewind_by_split_and_lose_a_torn_tail(tmp_path):
     path = tmp_path / "metrics.jsonl"
     records.rewind(path, {"train": 10})

@@ -1,0 +1,59 @@
+"""What a model costs by count, not by measurement: parameters, and FLOPs of its matrix products."""
+
+import math
+from typing import Any
+
+import jax
+
+from attention import Attention
+from experiments.tasks.task import Task
+
+
+def parameters(params: Any) -> dict[str, Any]:
+    """Trainable numbers: {"total", "by_array": {dotted name: {"shape", "dtype", "size"}}}."""
+    arrays = {
+        name: {"shape": list(leaf.shape), "dtype": str(leaf.dtype), "size": math.prod(leaf.shape)}
+        for name, leaf in _named(params).items()
+    }
+    return {"total": sum(array["size"] for array in arrays.values()), "by_array": arrays}
+
+
+def flops(config: Any, variant: Attention, task: Task, params: Any) -> dict[str, Any]:
+    """Floating point operations for one sequence of the task's length; a multiply-add is two.
+
+    Matrix products and convolutions of the layers, forward once and backward twice, and what the variant
+    counts for itself. Recomputation by `model.remat` is not counted.
+    """
+    tokens = task.length
+    dense = sum(
+        2 * math.prod(leaf.shape) * (1 if _once_a_sequence(name, task) else tokens)
+        for name, leaf in _named(params).items()
+        if name.endswith(".kernel")
+    )
+    mixing = variant.flops(
+        batch=1,
+        query_length=tokens,
+        key_length=tokens,
+        num_heads=config.model.num_heads,
+        num_kv_heads=config.model.num_kv_heads or config.model.num_heads,
+        head_dim=config.model.head_dim,
+        value_dim=config.model.value_dim or config.model.head_dim,
+        causal=task.causal,
+    )
+    layers = config.model.num_layers
+    forward, backward = dense + layers * mixing.forward, 2 * dense + layers * mixing.backward
+    return {
+        "forward": forward,
+        "training": forward + backward,
+        "attention": layers * (mixing.forward + mixing.backward),
+        "unit": "operations of matrix products, one sequence, analytic",
+    }
+
+
+def _once_a_sequence(name: str, task: Task) -> bool:
+    return task.head == "pooled" and name == "output.kernel"
+
+
+def _named(params: Any) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    return {".".join(str(getattr(key, "key", key)) for key in path): leaf for path, leaf in leaves}

@@ -1,0 +1,112 @@
+"""What a run says while it runs: where it computes, how its config differs, one live line."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+WIDTH = 200  # of what is not a terminal
+EVERY_SECONDS = 10.0  # between plain lines
+
+
+def console() -> Console:
+    """Standard output: the terminal as it is, anything else wide enough for the tables."""
+    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=True)
+
+
+def banner(out: Console, provenance: dict[str, Any], idle_accelerator: str | None) -> None:
+    """One line on device and versions; a loud one where an accelerator is there and not used."""
+    device, machine, packages = provenance["device"], provenance["machine"], provenance["packages"]
+    kind = "" if device["kind"] == device["platform"] else f" {device['kind']}"
+    out.print(
+        f"[bold]{device['count']} x {device['platform']}{kind}[/]"
+        f"  {machine['usable_cores']} cores of {machine['processor']}"
+        f"  jax {packages.get('jax')}  Python {provenance['python']}"
+    )
+    if idle_accelerator:
+        out.print(f"[bold red]WARNING: {idle_accelerator}, but jax computes on the CPU[/]")
+    git = provenance["git"]
+    if git is None or git["dirty"]:
+        why = "no git checkout" if git is None else "the working tree differs from its commit"
+        out.print(f"[yellow]not citable: {why}[/]")
+
+
+def differences(out: Console, name: str, changed: dict[str, Any]) -> None:
+    """How the config differs from the defaults."""
+    out.print(f"[bold]{name}[/]" + ("" if changed else "  all defaults"))
+    for field, value in changed.items():
+        out.print(f"  {field} = {value!r}", markup=False)
+
+
+def refuse(out: Console, folder: Path, changes: list[str]) -> None:
+    """Why a run is not continued, and what can be done."""
+    out.print(f"[bold red]not continued:[/] {folder} was begun with other code, versions or device:")
+    for change in changes:
+        out.print(f"  {change}", markup=False)
+    out.print("Give another --workdir, or --allow_changes to go on (the record will say so).")
+
+
+class Live:
+    """Progress of the seeds: one live line on a terminal, else a plain line now and then. A `fit.Report`."""
+
+    def __init__(self, out: Console, steps: int, primary: str):
+        self._out, self._steps, self._primary = out, steps, primary
+        self._score, self._said = "", float("-inf")
+        self._start: tuple[int, int, float] | None = None  # seed, step, time at its first report
+        self._progress = Progress(
+            TextColumn("seed {task.fields[seed]}  step {task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=20),
+            TimeRemainingColumn(compact=True),
+            TextColumn("loss {task.fields[loss]:.3f}{task.fields[score]}  {task.fields[speed]}"),
+            console=out,
+            disable=not out.is_terminal,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "Live":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def step(self, seed: int, step: int, loss: float, tokens_per_second: float) -> None:
+        """A step is done."""
+        now = time.monotonic()
+        if self._start is None or self._start[0] != seed:
+            self._begin(seed, step, now)
+        fields = {"loss": loss, "score": self._score, "speed": f"{tokens_per_second:,.0f} tokens/s"}
+        if self._task is not None:
+            self._progress.update(self._task, completed=step, seed=seed, **fields)
+        if not self._out.is_terminal and (now - self._said >= EVERY_SECONDS or step == self._steps):
+            self._said = now
+            text = f"seed {seed}  step {step}/{self._steps}  {self._remaining(step, now)}  loss {loss:.3f}"
+            self.note(f"{text}{self._score}  {fields['speed']}")
+
+    def validated(self, seed: int, step: int, values: dict[str, float], best: bool) -> None:
+        """A validation is done."""
+        score = values[self._primary]
+        self._score = f"  validation {self._primary} {score:.4f}"
+        self.note(f"seed {seed}  step {step}/{self._steps}{self._score}{' (best so far)' if best else ''}")
+
+    def note(self, text: str) -> None:
+        """Something that must not scroll away with the live line."""
+        self._out.print(text, markup=False)
+
+    def _begin(self, seed: int, step: int, now: float) -> None:
+        self._start, self._score = (seed, step - 1, now), ""
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        fields = {"seed": seed, "loss": float("nan"), "score": "", "speed": ""}
+        self._task = self._progress.add_task("", total=self._steps, completed=step, **fields)
+
+    def _remaining(self, step: int, now: float) -> str:
+        if self._start is None or step <= self._start[1] + 1:
+            return "ETA -:--"
+        pace = (now - self._start[2]) / (step - self._start[1] - 1)
+        minutes, seconds = divmod(round(pace * (self._steps - step)), 60)
+        return f"ETA {minutes}:{seconds:02d}"
