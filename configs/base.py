@@ -1,9 +1,11 @@
 """Every field there is, with its default. Other configs say only how they differ from this one."""
 
+from typing import Any
+
 from ml_collections import ConfigDict, config_dict
 
 
-def get_config() -> ConfigDict:
+def get_config() -> Any:
     """Full attention on `bytes`. Fields made by `optional` may also be None."""
     config = ConfigDict()
     config.name = "base"  # the experiment, first part of the name of its folder

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from attention import Attention
-from ml_collections import ConfigDict
-
+from experiments.config import Config
 from experiments.model import DTYPES, INITS, NORMS, POSITIONS
 from experiments.optimizer import SCHEDULES
 from experiments.tasks.task import Task
@@ -104,7 +103,7 @@ def check_known(field: str, known: Iterable[str]) -> None:
     inside = [other for other in known if other.startswith(field + ".")]
     if inside:
         raise UsageError(f"config.{field} is a section; set one of its fields: {', '.join(inside)}")
-    near = difflib.get_close_matches(field, known, 1)
+    near = difflib.get_close_matches(field, known, 1, cutoff=0.8)
     section = [other for other in known if other.split(".")[0] == field.split(".")[0]] or known
     hint = f"did you mean config.{near[0]}?" if near else f"known are {', '.join(section)}"
     raise UsageError(f"there is no field config.{field}; {hint}")
@@ -121,9 +120,9 @@ def check_fields(fields: dict[str, Any]) -> None:
             refuse(field, fields[field], accepted)
 
 
-def check_together(config: ConfigDict, variant: Attention, task: Task) -> None:
+def check_together(config: Config, variant: Attention, task: Task) -> None:
     """Fields against each other, the variant and the task. Raises UsageError."""
-    model, train = config.model, config.train
+    model = config.model
     if model.num_kv_heads and model.num_heads % model.num_kv_heads:
         refuse("model.num_kv_heads", model.num_kv_heads, f"a divisor of model.num_heads={model.num_heads}")
     if model.positions == "rotary" and model.head_dim % 2:
@@ -131,14 +130,12 @@ def check_together(config: ConfigDict, variant: Attention, task: Task) -> None:
     longest = max((task.length, *task.eval_lengths))
     if model.max_length is not None and model.max_length < longest:
         refuse("model.max_length", model.max_length, f"at least {longest}, the task's longest, or None")
-    if config.optimizer.warmup_steps > train.steps:
-        refuse("optimizer.warmup_steps", config.optimizer.warmup_steps, f"at most train.steps={train.steps}")
-    if train.stop_when_solved and task.solved is None:
+    if config.train.stop_when_solved and task.solved is None:
         refuse("train.stop_when_solved", True, f"False: the task {task.name} is never solved")
     _check_capable(model, variant, task)
 
 
-def _check_capable(model: ConfigDict, variant: Attention, task: Task) -> None:
+def _check_capable(model: Config, variant: Attention, task: Task) -> None:
     able = variant.capabilities
     if not (able.causal if task.causal else able.two_sided):
         direction = "causal" if task.causal else "two-sided"
@@ -149,5 +146,6 @@ def _check_capable(model: ConfigDict, variant: Attention, task: Task) -> None:
         refuse("model.value_dim", model.value_dim, f"None with attention {variant.name}")
 
 
-def refuse(field: str, value: Any, accepted: str) -> None:
-    raise UsageError(f"config.{field}={value!r} is not accepted; {field} must be {accepted}")
+def refuse(field: str, value: Any, accepted: str, cause: Exception | None = None) -> None:
+    """Raises UsageError."""
+    raise UsageError(f"config.{field}={value!r} is not accepted; {field} must be {accepted}") from cause

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 import jax
-from attention import Attention, Mask
 from flax import nnx
 from jaxtyping import Array, Float, Key
 
+from attention import Attention, Mask
 from experiments.positions import rotary
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from attention import Attention, Mask
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
-from ml_collections import ConfigDict
 
+from attention import Attention, Mask
+from experiments.config import Config
 from experiments.mixer import AttentionMixer
 from experiments.positions import sinusoidal
 from experiments.tasks.task import Task
@@ -56,7 +56,7 @@ class FeedForward(nnx.Module):
 class Residual(nnx.Module):
     """A branch with its residual, its dropout and its norm: before the branch, or after the sum."""
 
-    def __init__(self, branch: nnx.Module, model: ConfigDict, *, dtype: Any, rngs: nnx.Rngs):
+    def __init__(self, branch: nnx.Module, model: Config, *, dtype: Any, rngs: nnx.Rngs):
         self.branch, self.pre = branch, model.norm == "pre"
         self.norm = nnx.LayerNorm(model.model_dim, dtype=dtype, rngs=rngs)
         self.dropout = nnx.Dropout(model.dropout_rate)
@@ -71,7 +71,7 @@ class Residual(nnx.Module):
 class Block(nnx.Module):
     """Convolution (if any), mixer, feed-forward (if any)."""
 
-    def __init__(self, mixer: nnx.Module, model: ConfigDict, *, dtype: Any, rngs: nnx.Rngs):
+    def __init__(self, mixer: nnx.Module, model: Config, *, dtype: Any, rngs: nnx.Rngs):
         def residual(branch: nnx.Module) -> Residual:
             return Residual(branch, model, dtype=dtype, rngs=rngs)
 
@@ -105,7 +105,7 @@ class Transformer(nnx.Module):
 
     def __init__(
         self,
-        model: ConfigDict,
+        model: Config,
         task: Task,
         make_mixer: Callable[[int, nnx.Rngs], nnx.Module],
         *,
@@ -176,7 +176,7 @@ def _mean(x: Float[Array, "B T D"], valid: Bool[Array, "B T"] | None) -> Float[A
     return total / jnp.maximum(weights.sum(1), 1)[:, None]
 
 
-def build(model: ConfigDict, variant: Attention, task: Task, rngs: nnx.Rngs) -> Transformer:
+def build(model: Config, variant: Attention, task: Task, rngs: nnx.Rngs) -> Transformer:
     """The model of a config: the variant in every layer."""
     max_length = model.max_length or max((task.length, *task.eval_lengths))
 

@@ -2,12 +2,13 @@
 
 import jax
 import optax
-from ml_collections import ConfigDict
+
+from experiments.config import Config
 
 SCHEDULES = ("cosine", "rsqrt", "constant")
 
 
-def schedule(optimizer: ConfigDict, steps: int) -> optax.Schedule:
+def schedule(optimizer: Config, steps: int) -> optax.Schedule:
     """Learning rate by step: linear warm-up over `warmup_steps` to `learning_rate`, then
 
     "cosine": down to 0 at `steps`; "rsqrt": proportional to 1/sqrt(step); "constant": as it is.
@@ -26,7 +27,7 @@ def schedule(optimizer: ConfigDict, steps: int) -> optax.Schedule:
     return optax.join_schedules([rising, after], [warmup])
 
 
-def make(optimizer: ConfigDict, steps: int) -> optax.GradientTransformation:
+def make(optimizer: Config, steps: int) -> optax.GradientTransformation:
     """Clipping by the global norm, then AdamW. Vectors (biases, norms) do not decay."""
     parts = [] if optimizer.clip_norm is None else [optax.clip_by_global_norm(optimizer.clip_norm)]
     adamw = optax.adamw(

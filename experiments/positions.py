@@ -8,7 +8,7 @@ LONGEST_WAVE = 10_000.0
 
 
 def sinusoidal(length: int, width: int) -> Float[Array, "T D"]:
-    """Fixed encodings (Vaswani et al. 2017), float32: sines in the first half of the width, cosines behind."""
+    """Fixed encodings (Vaswani et al. 2017), float32: sines in the first half of D, then cosines."""
     angles = _angles(length, -(-width // 2))
     return jnp.asarray(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width], jnp.float32)
 

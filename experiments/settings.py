@@ -11,15 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attention
 from absl import flags
 from ml_collections import ConfigDict, config_dict, config_flags
 
+import attention
 from experiments import tasks
-from experiments.checks import UsageError, check_fields, check_known, check_together
+from experiments.checks import RULES, UsageError, check_fields, check_known, check_together, refuse
+from experiments.config import Config
 from experiments.tasks.task import Task
 
-# What a name stands for: its fields with their defaults, and the object that they build.
+# Sections that name something: how to ask for its fields and their defaults, and how to build it.
 NAMED: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[..., Any]]] = {
     "attention": (attention.hyperparameters, attention.make),
     "task": (tasks.hyperparameters, tasks.make),
@@ -28,54 +29,53 @@ NAMED: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[..., Any]]] = {
 INCIDENTAL = ("name", "seeds", "train.checkpoint_every", "train.log_every", "eval.timed_steps")
 
 
-def load(path: str, overrides: list[str]) -> ConfigDict:
+def load(path: str, overrides: list[str]) -> Config:
     """The config of a file, with the command line's changes, every field resolved, checked and locked.
 
     `path` may end in `:argument`, which is handed to the file's `get_config`. An override is
-    `--config.field=value`. A new `attention.name` or `task.name` first replaces the fields of the old one by
-    the new one's defaults. Raises UsageError, one line, for anything wrong.
+    `--config.field=value`; of two for one field the last counts. A new `attention.name` or `task.name` first
+    replaces all fields of the old one by the new one's defaults. Raises UsageError, one line, for anything
+    wrong.
     """
     config = _read(path)
     values = dict(_split(override) for override in overrides)
     for section in NAMED:
-        name = values.pop(f"{section}.name", None)
-        if name is not None and name != config[section].get("name"):
-            config[section] = ConfigDict({"name": name})
-        config[section] = _resolve(section, config[section])
+        name = values.pop(f"{section}.name", config[section].name)
+        given = config[section].to_dict() if name == config[section].name else {}
+        config[section] = _resolve(section, given | {"name": name})
     config = _override(config, values)
-    check_fields({f: v for f, v in _flat(config).items() if f.split(".")[0] not in NAMED})
+    check_fields({f: v for f, v in _flat(config).items() if f.partition(".")[0] not in NAMED})
     check_together(config, variant(config), task(config))
     return config.lock()
 
 
-def variant(config: ConfigDict) -> attention.Attention:
+def variant(config: Config) -> attention.Attention:
     """The variant that the config names."""
     return _make("attention", config)
 
 
-def task(config: ConfigDict) -> Task:
+def task(config: Config) -> Task:
     """The task that the config names."""
     return _make("task", config)
 
 
-def differences(config: ConfigDict, defaults: ConfigDict) -> dict[str, Any]:
-    """Fields, as "section.field", that differ from the defaults of base, of the variant and of the task."""
-    plain = ConfigDict(defaults.to_dict())
-    for section in NAMED:
-        plain[section] = _resolve(section, ConfigDict({"name": config[section].name}))
-        plain[section].unlock()
-        plain[section].name = defaults[section].name
-    reference = _flat(plain)
-    return {field: value for field, value in _flat(config).items() if value != reference.get(field)}
+def differences(config: Config, defaults: Config) -> dict[str, Any]:
+    """Fields, as "section.field", that differ from `defaults` (base's) or, inside attention and task, from
+    the defaults of what is named there."""
+    reference = _flat(defaults)
+    for section, (hyperparameters, _) in NAMED.items():
+        own = hyperparameters(config[section].name)
+        reference |= {f"{section}.{field}": default for field, default in own.items()}
+    return {field: value for field, value in _flat(config).items() if value != reference[field]}
 
 
-def identity(config: ConfigDict) -> str:
+def identity(config: Config) -> str:
     """Ten hexadecimal digits that differ where two configs ask for different numbers."""
     deciding = {field: value for field, value in _flat(config).items() if field not in INCIDENTAL}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def _read(path: str) -> ConfigDict:
+def _read(path: str) -> Config:
     file, colon, argument = path.partition(":")
     if not Path(file).is_file():
         raise UsageError(f"--config={path}: there is no file {file}")
@@ -85,15 +85,15 @@ def _read(path: str) -> ConfigDict:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        arguments = (argument,) if colon else ()
-        inspect.signature(module.get_config).bind(*arguments)
-        config = module.get_config(*arguments)
+        inspect.signature(module.get_config).bind(*([argument] if colon else []))
+        config = module.get_config(*([argument] if colon else []))
     except Exception as error:
         raise UsageError(f"--config={path}: {type(error).__name__}: {_line(error)}") from error
     if not isinstance(config, ConfigDict):
         raise UsageError(f"--config={path}: get_config() gives a {type(config).__name__}, not a ConfigDict")
     for section in NAMED:
-        if not isinstance(config.get(section), ConfigDict) or "name" not in config[section]:
+        named = config.get(section)
+        if not isinstance(named, ConfigDict) or not isinstance(named.get("name"), str):
             raise UsageError(f"--config={path}: config.{section} must be a ConfigDict with a name")
     return config
 
@@ -105,21 +105,18 @@ def _split(override: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _resolve(section: str, given: ConfigDict) -> ConfigDict:
-    """All fields of what `given.name` names; those that may be None accept None and anything else."""
+def _resolve(section: str, given: dict[str, Any]) -> ConfigDict:
+    """All fields of what `given` names: the given ones and the defaults of the others."""
     hyperparameters, make = NAMED[section]
     try:
-        defaults = hyperparameters(given.name)
-        make(given.name, **{field: defaults.get(field) for field in given if field != "name"})
-    except ValueError as error:
+        defaults, hints = hyperparameters(given["name"]), typing.get_type_hints(type(make(**given)))
+    except (TypeError, ValueError) as error:
         raise UsageError(f"config.{section}: {_line(error)}") from error
-    resolved = ConfigDict({"name": given.name})
-    hints = typing.get_type_hints(type(make(given.name)))
+    resolved = ConfigDict({"name": given["name"]})
     for field, default in defaults.items():
-        if types.NoneType in typing.get_args(hints[field]):
-            resolved[field] = config_dict.placeholder(object)
-        else:
-            resolved[field] = default
+        # A field that may be None takes anything here; the class itself says what it accepts.
+        may_be_none = types.NoneType in typing.get_args(hints[field])
+        resolved[field] = config_dict.placeholder(object) if may_be_none else default
         try:
             resolved[field] = given.get(field, default)
         except TypeError as error:
@@ -127,28 +124,29 @@ def _resolve(section: str, given: ConfigDict) -> ConfigDict:
     return resolved
 
 
-def _override(config: ConfigDict, values: dict[str, str]) -> ConfigDict:
+def _override(config: Config, values: dict[str, str]) -> Config:
     for field, value in values.items():
         check_known(field, _flat(config))
-    private = flags.FlagValues()
-    arguments = ["config", *(f"--config.{field}={value}" for field, value in values.items())]
-    config_flags.DEFINE_config_dict("config", config, flag_values=private, sys_argv=arguments)
-    try:
-        private(arguments)
-    except (flags.Error, ValueError, TypeError, AttributeError) as error:
-        raise UsageError(_line(error)) from error
-    return private.config
+        arguments = ["config", f"--config.{field}={value}"]
+        private = flags.FlagValues()
+        try:
+            config_flags.DEFINE_config_dict("config", config, flag_values=private, sys_argv=arguments)
+            private(arguments)
+        except (flags.Error, ValueError, TypeError) as error:
+            accepted = RULES[field][0] if field in RULES else f"like {_flat(config)[field]!r}"
+            refuse(field, value, accepted, cause=error)
+        config = private["config"].value
+    return config
 
 
-def _make(section: str, config: ConfigDict) -> Any:
-    fields = config[section].to_dict()
+def _make(section: str, config: Config) -> Any:
     try:
-        return NAMED[section][1](**fields)
+        return NAMED[section][1](**config[section].to_dict())
     except ValueError as error:
         raise UsageError(f"config.{section}: {_line(error)}") from error
 
 
-def _flat(config: ConfigDict, prefix: str = "") -> dict[str, Any]:
+def _flat(config: Config, prefix: str = "") -> dict[str, Any]:
     flat = {}
     for field, value in config.items():
         flat |= (

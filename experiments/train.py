@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 from jaxtyping import Array, Int
-from ml_collections import ConfigDict
 
 from experiments import model, optimizer, settings
+from experiments.config import Config
 from experiments.data import Batch
 from experiments.tasks.task import Task
 
@@ -26,19 +26,17 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]  # int32, how many were taken
 
 
-def init_state(config: ConfigDict, task: Task, seed: int) -> TrainState:
+def init_state(config: Config, task: Task, seed: int) -> TrainState:
     """The state before the first step."""
     return _init(config, task)(seed)
 
 
-def abstract_state(config: ConfigDict, task: Task) -> TrainState:
+def abstract_state(config: Config, task: Task) -> TrainState:
     """Shapes and dtypes of the state; nothing is allocated."""
     return jax.eval_shape(_init(config, task), 0)
 
 
-def train_step(
-    config: ConfigDict, task: Task
-) -> Callable[[TrainState, Batch, int], tuple[TrainState, Metrics]]:
+def train_step(config: Config, task: Task) -> Callable[[TrainState, Batch, int], tuple[TrainState, Metrics]]:
     """(state, batch, seed int32) -> (state, metrics), compiled once for all seeds; the old state is donated.
 
     Metrics, scalars: `loss` (nats), `grad_norm` before clipping, `learning_rate`, `finite` (loss and
@@ -56,7 +54,7 @@ def train_step(
         rng = jax.random.fold_in(_stream(seed, "step"), state.step)
         loss, grads = jax.value_and_grad(loss_fn)(state.params, batch, rng)
         updates, opt_state = transform.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+        params: Any = optax.apply_updates(state.params, updates)
         grad_norm = optax.global_norm(grads)
         metrics = {
             "loss": loss,
@@ -69,13 +67,13 @@ def train_step(
     return jax.jit(step, donate_argnums=0)
 
 
-def eval_step(config: ConfigDict, task: Task) -> Callable[[Params, Batch], dict[str, tuple[Array, Array]]]:
+def eval_step(config: Config, task: Task) -> Callable[[Params, Batch], dict[str, tuple[Array, Array]]]:
     """(params, batch) -> the task's sums by metric, each with its weight."""
     forward = _forward(config, task)
     return jax.jit(lambda params, batch: task.losses(forward(params, batch, None), batch))
 
 
-def _forward(config: ConfigDict, task: Task) -> Callable[[Params, Batch, Array | None], Array]:
+def _forward(config: Config, task: Task) -> Callable[[Params, Batch, Array | None], Array]:
     graph, _ = nnx.split(nnx.eval_shape(lambda: _build(config, task, nnx.Rngs(0))))
 
     def forward(params: Params, batch: Batch, rng: Array | None) -> Array:
@@ -84,7 +82,7 @@ def _forward(config: ConfigDict, task: Task) -> Callable[[Params, Batch, Array |
     return forward
 
 
-def _init(config: ConfigDict, task: Task) -> Callable[[int], TrainState]:
+def _init(config: Config, task: Task) -> Callable[[int], TrainState]:
     transform = optimizer.make(config.optimizer, config.train.steps)
 
     def init(seed: int) -> TrainState:
@@ -95,7 +93,7 @@ def _init(config: ConfigDict, task: Task) -> Callable[[int], TrainState]:
     return jax.jit(init)
 
 
-def _build(config: ConfigDict, task: Task, rngs: nnx.Rngs) -> model.Transformer:
+def _build(config: Config, task: Task, rngs: nnx.Rngs) -> model.Transformer:
     return model.build(config.model, settings.variant(config), task, rngs)
 
 

@@ -12,9 +12,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from experiments.tasks.task import ENDLESS, SPLITS, Item, Task, check_lengths, check_split
+from experiments.tasks.task import (
+    ENDLESS,
+    SPLITS,
+    Item,
+    Task,
+    check_counts,
+    check_field,
+    check_lengths,
+    check_split,
+)
 
 BETWEEN_FILES = b"\0"
+OTHERS = {"site-packages", "dist-packages"}  # installed beside the library, not part of it
+GENERATED = "_sysconfigdata"  # written when Python is built, with the builder's paths
 SHARES = {"train": 90, "validation": 5, "test": 5}  # of a hundred files
 
 
@@ -48,12 +59,8 @@ class Bytes(Task):
 
     def __post_init__(self):
         check_lengths(self, 1)
-        for field in ("num_validation", "num_test"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"bytes: {field}={value!r} is not accepted; it must be an int of at least 1")
-        if self.data_dir is not None and not Path(self.data_dir).is_dir():
-            raise ValueError(f"bytes: data_dir={self.data_dir!r} is not accepted; it must be a folder")
+        check_counts(self, "num_validation", "num_test")
+        check_field(self, "data_dir", "a folder or None", self.data_dir is None or _is_folder(self.data_dir))
 
     @property
     def vocab_size(self) -> int:
@@ -74,12 +81,17 @@ class Bytes(Task):
     def source(self, split: str, seed: int, length: int | None = None) -> "BytesSource":
         check_split(split)
         text = texts(self.data_dir)[split]
-        length = length or self.length
-        if text.size <= length:
+        length = self.length if length is None else length
+        if not 0 < length < text.size:
             raise ValueError(
-                f"bytes: length={length} is not accepted; the {split} files have {text.size} bytes"
+                f"bytes: length={length} is not accepted; it must be above 0 and below the {text.size} bytes "
+                f"of the {split} files"
             )
-        return BytesSource(text, split, seed if split == "train" else 0, length, self.splits[split])
+        size = self.splits[split]
+        if split != "train":
+            # Another length asks about as many bytes, as near as chunks of it come.
+            size = max(1, size * self.length // length)
+        return BytesSource(text, split, seed if split == "train" else 0, length, size)
 
     def losses(self, logits, batch):
         sums = super().losses(logits, batch)
@@ -87,11 +99,11 @@ class Bytes(Task):
         return sums | {"bits_per_byte": (total / math.log(2), weight)}
 
     def baselines(self):
+        """Bits per byte: counts of the training files (plus one half), and compressors of the test items."""
         source = self.source("test", 0)
         chunks = [source.chunk(index) for index in range(len(source))]
         joined = np.concatenate([chunk[1:] for chunk in chunks]).tobytes()
-        train = texts(self.data_dir)["train"]
-        pairs = np.bincount(train[:-1].astype(np.int64) * 256 + train[1:], minlength=65536).reshape(256, 256)
+        pairs = _pair_counts(texts(self.data_dir)["train"])
         before, after = (np.concatenate(x) for x in zip(*((c[:-1], c[1:]) for c in chunks), strict=True))
         return {
             "unigram": _bits(pairs.sum(0)[None], np.zeros_like(before), after),
@@ -101,7 +113,12 @@ class Bytes(Task):
         }
 
     def content_hash(self) -> str:
-        return hashlib.sha256(b"".join(t.tobytes() for t in texts(self.data_dir).values())).hexdigest()
+        """sha256 of all text, split by split."""
+        total = hashlib.sha256()
+        for split in SPLITS:
+            total.update(f"{split}\n".encode())
+            total.update(texts(self.data_dir)[split].data)
+        return total.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -117,7 +134,7 @@ class BytesSource:
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, index: int, /) -> Item:
+    def __getitem__(self, index: int) -> Item:
         chunk = self.chunk(index).astype(np.int32)
         return {"tokens": chunk[:-1], "targets": chunk[1:], "weights": np.ones(self.length, np.float32)}
 
@@ -141,9 +158,9 @@ def texts(data_dir: str | None) -> dict[str, np.ndarray]:
     """
     root = Path(data_dir or sysconfig.get_paths()["stdlib"])
     parts: dict[str, list[bytes]] = {split: [] for split in SPLITS}
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix()):
         inside = path.relative_to(root)
-        if "site-packages" not in inside.parts:
+        if not OTHERS & set(inside.parts) and GENERATED not in inside.name:
             parts[_split(inside.as_posix())].append(path.read_bytes() + BETWEEN_FILES)
     for split, files in parts.items():
         if not files:
@@ -158,6 +175,19 @@ def _split(path: str) -> str:
             return split
         place -= share
     raise AssertionError("shares make a hundred")
+
+
+def _pair_counts(text: np.ndarray) -> np.ndarray:
+    """How often byte j follows byte i: [i, j]."""
+    counts, part = np.zeros(65536, np.int64), 1 << 20
+    for start in range(0, text.size - 1, part):
+        some = text[start : start + part + 1].astype(np.int64)
+        counts += np.bincount(some[:-1] * 256 + some[1:], minlength=65536)
+    return counts.reshape(256, 256)
+
+
+def _is_folder(path: object) -> bool:
+    return isinstance(path, str) and Path(path).is_dir()
 
 
 def _bits(counts: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:

@@ -6,7 +6,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from experiments.tasks.task import ENDLESS, SPLITS, Item, Task, check_lengths, check_split
+from experiments.tasks.task import (
+    ENDLESS,
+    SPLITS,
+    Item,
+    Task,
+    check_counts,
+    check_field,
+    check_lengths,
+    check_split,
+    is_int,
+)
 
 FILLER = 0
 
@@ -42,20 +52,12 @@ class Recall(Task):
     eval_lengths: tuple[int, ...] = ()
 
     def __post_init__(self):
-        for field in ("num_pairs", "vocab_size", "num_validation", "num_test"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(
-                    f"recall: {field}={value!r} is not accepted; it must be an int of at least 1"
-                )
-        if not isinstance(self.power, int | float) or not self.power > 0:
-            raise ValueError(f"recall: power={self.power!r} is not accepted; it must be a number above 0")
+        check_counts(self, "num_pairs", "vocab_size", "num_validation", "num_test")
+        least = 2 * self.num_pairs + 2
+        check_field(self, "vocab_size", f"at least 2 num_pairs + 2 = {least}", self.vocab_size >= least)
+        holds = isinstance(self.power, int | float) and self.power > 0
+        check_field(self, "power", "a number above 0", holds)
         check_lengths(self, 4 * self.num_pairs)
-        if self.vocab_size // 2 - 1 < self.num_pairs:
-            raise ValueError(
-                f"recall: num_pairs={self.num_pairs} with vocab_size={self.vocab_size} is not accepted; "
-                f"vocab_size must be at least {2 * self.num_pairs + 2}"
-            )
 
     @property
     def num_outputs(self) -> int:
@@ -76,15 +78,20 @@ class Recall(Task):
 
     def source(self, split: str, seed: int, length: int | None = None) -> "RecallSource":
         check_split(split)
-        return RecallSource(self, split, seed if split == "train" else 0, length or self.length)
+        length = self.length if length is None else length
+        if not is_int(length, 4 * self.num_pairs):
+            least = 4 * self.num_pairs
+            raise ValueError(f"recall: length={length} is not accepted; it must be at least {least}")
+        return RecallSource(self, split, seed if split == "train" else 0, length)
 
     def baselines(self):
         """Saying any value of the context: one in `num_pairs`."""
         return {"a value of the context": 1 / self.num_pairs}
 
     def content_hash(self) -> str:
+        """sha256 of some items: it changes with the fields, the generator and NumPy's streams."""
         total = hashlib.sha256()
-        for split in ("validation", "test"):
+        for split in SPLITS:
             source = self.source(split, 0)
             for index in range(min(len(source), 64)):
                 total.update(source[index]["tokens"].tobytes() + source[index]["targets"].tobytes())
@@ -103,7 +110,7 @@ class RecallSource:
     def __len__(self) -> int:
         return self.task.splits[self.split]
 
-    def __getitem__(self, index: int, /) -> Item:
+    def __getitem__(self, index: int) -> Item:
         if not 0 <= index < len(self):
             raise IndexError(f"item {index} of {len(self)}")
         task, pairs = self.task, self.task.num_pairs

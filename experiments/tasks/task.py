@@ -4,12 +4,13 @@ import abc
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float
 
 SPLITS = ("train", "validation", "test")
+ENDLESS = 2**31 - 1  # items of a generated training split: more than anyone trains on
 Item = dict[str, np.ndarray]
 Sums = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
@@ -19,8 +20,9 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> Item:
-        """tokens T int32, targets T int32 and weights T float32 (0: not scored)."""
+    def __getitem__(self, index: int) -> Item:
+        """`tokens` T int32; `targets` int32 and `weights` float32 (0: not scored), T each, or no axis for a
+        pooled head; and `valid` T bool (False: padding) if the task pads."""
         ...
 
 
@@ -62,7 +64,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def source(self, split: str, seed: int, length: int | None = None) -> Source:
-        """Items of a split. Only the training split depends on `seed`. `length`: other than `self.length`."""
+        """Items of a split. Only the training split depends on `seed`. `length`: other than `self.length`.
+
+        Raises ValueError for an unknown split or a length that the task cannot have.
+        """
 
     @abc.abstractmethod
     def baselines(self) -> Mapping[str, float]:
@@ -72,18 +77,18 @@ class Task(abc.ABC):
     def content_hash(self) -> str:
         """sha256 of what the items are made of."""
 
-    def losses(self, logits: Float[Array, "B T O"], batch: Mapping[str, Any]) -> Sums:
-        """Sum and weight of each metric over a batch: cross-entropy in nats, as "loss", and "accuracy"."""
+    def losses(self, logits: Float[Array, "*batch O"], batch: Mapping[str, Any]) -> Sums:
+        """Each metric's weighted sum over a batch, and the sum of the weights.
+
+        `logits` are B T O, or B O for a pooled head. "loss" is the cross-entropy in nats, which training
+        lowers; "accuracy" is in [0, 1].
+        """
         targets, weights = batch["targets"], batch["weights"]
         logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-        chosen = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
-        loss = jax.nn.logsumexp(logits, -1) - chosen
-        right = (logits.argmax(-1) == targets).astype(logits.dtype)
+        loss = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+        right = logits.argmax(-1) == targets
         total = weights.sum()
         return {"loss": ((loss * weights).sum(), total), "accuracy": ((right * weights).sum(), total)}
-
-
-ENDLESS = 2**31 - 1
 
 
 def check_split(split: str) -> None:
@@ -92,11 +97,25 @@ def check_split(split: str) -> None:
         raise ValueError(f"unknown split {split!r}; known are {', '.join(SPLITS)}")
 
 
+def check_field(task: Task, field: str, accepted: str, holds: bool) -> None:
+    """Raises ValueError unless `holds`."""
+    if not holds:
+        value = getattr(task, field)
+        raise ValueError(f"{task.name}: {field}={value!r} is not accepted; {field} must be {accepted}")
+
+
+def check_counts(task: Task, *fields: str) -> None:
+    """Raises ValueError unless each field is an int of at least 1."""
+    for field in fields:
+        check_field(task, field, "an int of at least 1", is_int(getattr(task, field), 1))
+
+
 def check_lengths(task: Task, least: int) -> None:
     """Raises ValueError unless `length` and every one of `eval_lengths` is an int of at least `least`."""
-    lengths = (task.length, *task.eval_lengths)
-    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in lengths):
-        raise ValueError(
-            f"{task.name}: length={task.length!r}, eval_lengths={task.eval_lengths!r} are not accepted; "
-            f"each must be an int of at least {least}"
-        )
+    check_field(task, "length", f"an int of at least {least}", is_int(task.length, least))
+    holds = isinstance(task.eval_lengths, tuple) and all(is_int(n, least) for n in task.eval_lengths)
+    check_field(task, "eval_lengths", f"a tuple of ints of at least {least}", holds)
+
+
+def is_int(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
