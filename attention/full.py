@@ -4,8 +4,7 @@ import dataclasses
 import math
 from typing import ClassVar
 
-import jax
-
+from attention.blocks import full_blocks
 from attention.check import check_block_fields, check_call, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
@@ -13,9 +12,6 @@ from attention.logits import Logits
 from attention.operands import operands
 from attention.tiled import band_attention
 from attention.visibility import default_band
-
-# (query_block, key_block), the fastest of those tried; tests hold no number of these.
-BLOCKS = {"cpu": (256, 512), "gpu": (512, 1024), "tpu": (512, 1024)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +62,12 @@ class Full(SoftmaxAttention):
     def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
         query, key, value = operands(query, key, value, mask)
-        query_block, key_block = BLOCKS[jax.default_backend()]
+        rows = query.shape[0] * query.shape[2]
+        query_block, key_block = full_blocks(rows, query.shape[1], key.shape[1])
         output, lse = band_attention(
             query, key, value, mask, before=None, after=0 if mask.causal else None,
-            query_block=min(self.query_block or query_block, max(query.shape[1], 1)),
-            key_block=min(self.key_block or key_block, max(key.shape[1], 1)),
+            query_block=self.query_block or query_block,
+            key_block=self.key_block or key_block,
             logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
             dropout_rate=self.dropout_rate, rng=rng,
         )  # fmt: skip

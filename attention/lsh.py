@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
+from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
 from attention.check import check_call, check_count, check_field, check_softmax_fields, is_int
 from attention.cost import softmax_flops
@@ -56,7 +57,7 @@ class LSH(SoftmaxAttention):
     temperature: float = 1.0
     softcap: float | None = None
     dropout_rate: float = 0.0
-    query_block: int | None = None  # None: the chunk's size
+    query_block: int | None = None  # None: chosen from the chunk's size
 
     def __post_init__(self):
         check_count(self, "num_hashes")
@@ -125,7 +126,8 @@ class LSH(SoftmaxAttention):
     def _attend_rounds(self, query, key, value, order: "_Order", valid, causal: bool, dropout_keys):
         """Output B T N V and log-sum-exp B T N of the union of all rounds, each token counted once."""
         _, length, _, head_dim = query.shape
-        block = min(self.query_block or self.chunk_size, length)
+        rows = math.prod(order.index.shape[:3])
+        block = self.query_block or band_block(rows, 2 * self.chunk_size, length)
         place = np.arange(length, dtype=np.int32)
         ahead = 0 if causal else self.chunk_size - 1
         tiles = static_tiles(

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
 from attention.check import check_block_fields, check_call, check_count, check_field, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
@@ -17,9 +18,8 @@ from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
 from attention.operands import operands
-from attention.tiles import slab_or_tiles, without_peeling
+from attention.tiles import LONGEST_SLAB, slab_or_tiles, without_peeling
 from attention.visibility import FAR, NOWHERE, Interval, Placed, visible
-from attention.window import band_query_block
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +158,8 @@ class Pooled(SoftmaxAttention):
         """Output and log-sum-exp of the pools of one level."""
         num_pools = pools.key.shape[1]
         width = int((span.last - span.first + 1).max(initial=1))
-        query_block = band_query_block(width, query.shape[1], self.query_block)
+        rows = query.shape[0] * query.shape[2]
+        query_block = self.query_block or band_block(rows, min(width, LONGEST_SLAB), query.shape[1])
         hole = {} if span.hole_first is None else {"hole_first": span.hole_first, "hole_last": span.hole_last}
         tiles = slab_or_tiles(span.first, span.last, query_block, self.key_block, **hole)
         if mask.given():

@@ -3,8 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-import jax
-
+from attention.blocks import band_block
 from attention.check import check_block_fields, check_call, check_count, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
@@ -65,7 +64,8 @@ class Window(SoftmaxAttention):
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
         query, key, value = operands(query, key, value, mask)
         before, after = self._band(mask.causal)
-        query_block = band_query_block(before + after + 1, query.shape[1], self.query_block)
+        rows = query.shape[0] * query.shape[2]
+        query_block = self.query_block or band_block(rows, before + after + 1, query.shape[1])
         output, lse = band_attention(
             query, key, value, mask, before=before, after=after,
             query_block=query_block, key_block=self.key_block,
@@ -76,9 +76,3 @@ class Window(SoftmaxAttention):
 
     def _band(self, causal: bool) -> tuple[int, int]:
         return self.window_size - 1, 0 if causal else self.window_size - 1
-
-
-def band_query_block(width: int, query_length: int, query_block: int | None) -> int:
-    """Queries of a tile for bands `width` keys wide: half the band wastes a third of the products."""
-    shortest, longest = (64, 256) if jax.default_backend() == "cpu" else (128, 512)
-    return min(query_block or min(max(width // 2, shortest), longest), max(query_length, 1))

@@ -1,0 +1,34 @@
+"""Default block sizes: how many queries and keys a tile has, where a variant's fields do not say."""
+
+import jax
+
+# The whole tile, all heads and rows of the batch, is best small enough for a CPU's cache; accelerators want
+# it large. Found by trying on 2 cores; correctness never depends on it.
+CPU_TILE = 2**19
+CPU_FULL, OTHER_FULL = (256, 512), (512, 1024)
+CPU_BAND, OTHER_BAND = (64, 256), (128, 512)
+
+
+def full_blocks(rows: int, query_length: int, key_length: int) -> tuple[int, int]:
+    """Queries and keys of a tile when every query sees every key; `rows` is batch times heads."""
+    on_cpu = jax.default_backend() == "cpu"
+    query_block, key_block = CPU_FULL if on_cpu else OTHER_FULL
+    while on_cpu and rows * query_block * key_block > CPU_TILE and key_block > 64:
+        query_block, key_block = (
+            (query_block, key_block // 2) if key_block > query_block else (query_block // 2, key_block)
+        )
+    return _at_most(query_block, query_length), _at_most(key_block, key_length)
+
+
+def band_block(rows: int, width: int, query_length: int) -> int:
+    """Queries of a tile when each sees `width` keys: half the band wastes a third of the products."""
+    on_cpu = jax.default_backend() == "cpu"
+    shortest, longest = CPU_BAND if on_cpu else OTHER_BAND
+    block = min(max(width // 2, shortest), longest)
+    while on_cpu and rows * block * (block + width) > CPU_TILE and block > 16:
+        block //= 2
+    return _at_most(block, query_length)
+
+
+def _at_most(block: int, length: int) -> int:
+    return max(1, min(block, length))
