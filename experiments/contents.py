@@ -7,6 +7,7 @@ from typing import Any
 
 from attention import Attention, hyperparameters
 from experiments import compare, cost, records
+from experiments.config import Config
 from experiments.tasks.task import Task
 
 Record = dict[str, Any]
@@ -16,7 +17,7 @@ Record = dict[str, Any]
 class Cell:
     """A config, what it names, and where it is run."""
 
-    config: Any  # ConfigDict, resolved
+    config: Config  # resolved
     identity: str  # hash of what decides its numbers
     differences: dict[str, Any]  # from the defaults
     task: Task

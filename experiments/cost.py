@@ -6,6 +6,7 @@ from typing import Any
 import jax
 
 from attention import Attention
+from experiments.config import Config
 from experiments.tasks.task import Task
 
 
@@ -18,7 +19,7 @@ def parameters(params: Any) -> dict[str, Any]:
     return {"total": sum(array["size"] for array in arrays.values()), "by_array": arrays}
 
 
-def flops(config: Any, variant: Attention, task: Task, params: Any) -> dict[str, Any]:
+def flops(config: Config, variant: Attention, task: Task, params: Any) -> dict[str, Any]:
     """Floating point operations for one sequence of the task's length; a multiply-add is two.
 
     Matrix products and convolutions of the layers, forward once and backward twice, and what the variant

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ IN_FLIGHT = 2  # steps that may be dispatched before the first of them is looked
 SAVED = ("step", "best", "validated", "solved", "losses", "seconds")
 
 
+@runtime_checkable
 class Report(Protocol):
     """Who is told how it goes."""
 
@@ -112,7 +113,7 @@ def _begin(run: Fit) -> Course:
     batches = data.train_iterator(program.task, run.seed, program.config.train.batch_size)
     run.folder.mkdir(parents=True, exist_ok=True)
     if restored is None:
-        course = Course(train.init_state(program.config, program.task, run.seed), batches)
+        course = Course(program.init(np.int32(run.seed)), batches)
     else:
         batches.set_state(restored.progress["data"])
         course = Course(restored.state, batches, **{name: restored.progress[name] for name in SAVED})
@@ -152,8 +153,6 @@ def _advance(run: Fit, course: Course) -> None:
     course.state, metrics = run.program.train(course.state, batch, np.int32(run.seed))
     course.step += 1
     course.pending.append((course.step, metrics))
-    if len(course.pending) > IN_FLIGHT:
-        jax.block_until_ready(course.pending[0])
     course.seconds["train"] += time.perf_counter() - start
     _collect(run, course, IN_FLIGHT)
 
@@ -163,7 +162,9 @@ def _collect(run: Fit, course: Course, keep: int) -> None:
     settings = run.program.config.train
     while len(course.pending) > keep:
         step, metrics = course.pending.popleft()
+        start = time.perf_counter()
         values = {name: float(value) for name, value in jax.device_get(metrics).items() if name != "finite"}
+        course.seconds["train"] += time.perf_counter() - start
         for name, value in values.items():
             if not math.isfinite(value):
                 raise DivergedError(step, name, value)

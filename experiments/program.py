@@ -12,31 +12,35 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import data, measure, train
+from experiments.config import Config
 from experiments.tasks.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Training step and forward pass of a config.
+    """Initialisation, training step and forward pass of a config.
 
+    `init`: seed int32 scalar -> the state before the first step.
     `train`: (state, batch, seed int32 scalar) -> (state, metrics); the state is donated.
     `evaluate(length)`: the compiled (params, batch) -> {metric: (sum, weight)}, for one length.
     """
 
-    config: Any
+    config: Config
     task: Task
     abstract_state: Any
+    init: jax.stages.Compiled
     train: jax.stages.Compiled
     evaluate: Callable[[int], jax.stages.Compiled]
     memory: dict[str, dict[str, int]]
     compile_seconds: dict[str, float]
 
 
-def build(config: Any, task: Task) -> Program:
+def build(config: Config, task: Task) -> Program:
     """Compile for the config's shapes. Nothing is allocated on the device."""
     state = train.abstract_state(config, task)
     batch = data.abstract_batch(task, config.train.batch_size)
     seed = jax.ShapeDtypeStruct((), jnp.int32)
+    init, _ = _compile(jax.jit(functools.partial(train.init_state, config, task)), seed)
     step, step_seconds = _compile(train.train_step(config, task), state, batch, seed)
 
     @functools.cache
@@ -50,6 +54,7 @@ def build(config: Any, task: Task) -> Program:
         config,
         task,
         state,
+        init,
         step,
         evaluate,
         {"training_step": measure.compiled_memory(step), "forward": measure.compiled_memory(forward)},
@@ -69,7 +74,7 @@ def measured(program: Program, seed: int, check: Callable[[], None]) -> tuple[di
     """
     config, task, count = program.config, program.task, program.config.eval.timed_steps
     batches = data.train_iterator(task, seed, config.train.batch_size)
-    state = train.init_state(config, task, seed)
+    state = program.init(np.int32(seed))
     seconds: dict[str, list[float]] = {}
 
     def step(batch: data.Batch) -> Any:

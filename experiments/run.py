@@ -24,6 +24,7 @@ from experiments import (
     train,
 )
 from experiments.checks import UsageError
+from experiments.config import Config
 from experiments.contents import Cell, Record
 from experiments.fit import Fit, fit
 from experiments.interrupt import Interrupted, Interrupts
@@ -40,7 +41,7 @@ EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffic
 
 
 def run(
-    config: Any,
+    config: Config,
     differences: dict[str, Any],
     workdir: str,
     *,
@@ -51,7 +52,7 @@ def run(
 ) -> int:
     """Do what is left of a config's run, show it beside the comparable ones of `workdir`, give the exit code.
 
-    `config` is resolved (a ConfigDict), `differences` what in it is not default, `argv` the command. A run
+    `config` is resolved, `differences` what in it is not default, `argv` the command. A run
     that was begun with other code, versions or device is not continued unless `allow_changes`.
 
     0 finished, 1 an error (raised), 3 diverged, 4 out of memory, 5 not comparable with what was begun,
