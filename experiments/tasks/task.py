@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +15,7 @@ Item = dict[str, np.ndarray]
 Sums = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 
+@runtime_checkable
 class Source(Protocol):
     """Items of one split: item i is the same whenever and wherever it is asked for."""
 
