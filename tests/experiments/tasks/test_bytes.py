@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -50,7 +52,7 @@ def test_baselines_are_those_of_a_count_by_hand(folder):
     task = tasks.make("bytes", data_dir=str(folder), length=16, num_test=3)
     train, source = texts(str(folder))["train"], task.source("test", 0)
     counts = np.full((256, 256), 0.5)
-    for before, after in zip(train[:-1], train[1:], strict=True):
+    for before, after in itertools.pairwise(train):
         counts[before, after] += 1
     bits = [
         -np.log2(counts[before, after] / counts[before].sum())

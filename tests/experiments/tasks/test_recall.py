@@ -38,9 +38,7 @@ def test_a_small_power_asks_early():
 def test_the_number_of_pairs_must_fit():
     with pytest.raises(ValueError, match="length=100 is not accepted; length must be an int of at least 128"):
         tasks.make("recall", length=100)
-    with pytest.raises(
-        ValueError, match="vocab_size=32 is not accepted; vocab_size must be at least 2 num_p"
-    ):
+    with pytest.raises(ValueError, match="vocab_size=32 is not accepted; vocab_size must be at least 2 num"):
         tasks.make("recall", vocab_size=32)
-    with pytest.raises(ValueError, match="power=0.0"):
-        tasks.make("recall", power=0.0)
+    with pytest.raises(ValueError, match="power=0"):
+        tasks.make("recall", power=0)

@@ -52,7 +52,7 @@ def test_an_index_outside_of_a_split_is_refused(task):
 
 
 def test_an_unknown_split_or_an_impossible_length_is_refused(task):
-    with pytest.raises(ValueError, match="'dev'.*train, validation, test"):
+    with pytest.raises(ValueError, match=r"'dev'.*train, validation, test"):
         task.source("dev", 0)
     for split in SPLITS:
         with pytest.raises(ValueError, match="length=0"):
@@ -66,7 +66,7 @@ def test_baselines_beat_chance(task):
 
 
 def test_a_uniform_answer_scores_chance(task):
-    batch = {field: array[None] for field, array in task.source("test", 0)[0].items()}
+    batch = {field: jnp.asarray(array[None]) for field, array in task.source("test", 0)[0].items()}
     logits = jnp.zeros((*batch["targets"].shape, task.num_outputs))
     for metric, (total, weight) in task.losses(logits, batch).items():
         assert weight == batch["weights"].sum()
@@ -75,7 +75,7 @@ def test_a_uniform_answer_scores_chance(task):
 
 
 def test_a_right_answer_is_right(task):
-    batch = {field: array[None] for field, array in task.source("test", 0)[0].items()}
+    batch = {field: jnp.asarray(array[None]) for field, array in task.source("test", 0)[0].items()}
     logits = 100 * jnp.eye(task.num_outputs)[batch["targets"]]
     sums = {metric: float(total / weight) for metric, (total, weight) in task.losses(logits, batch).items()}
     assert sums["accuracy"] == 1 and sums["loss"] == 0
