@@ -104,11 +104,14 @@ def device() -> dict[str, Any]:
 
 def idle_accelerator() -> str | None:
     """What accelerator this machine shows that jax does not use without having been told to use the CPU."""
-    told = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
-    if jax.devices()[0].platform != "cpu" or (told and "cpu" in told.split(",")[:1]):
+    if jax.devices()[0].platform != "cpu" or _platforms().split(",")[0] == "cpu":
         return None
     shown = (name for path, name in ACCELERATORS.items() if Path(path).exists())
     return next((f"this machine has {name}" for name in shown), None)
+
+
+def _platforms() -> str:
+    return jax.config.jax_platforms or ""  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _decisive(gathered: dict[str, Any]) -> dict[str, Any]:

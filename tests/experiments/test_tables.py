@@ -1,0 +1,65 @@
+"""The table of results: like beside like, best first, nothing blank; and how numbers are written."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from experiments import records, tables
+from tests.experiments.test_compare import record
+
+
+def complete(name, values=(2.0,), outcome=records.FINISHED, **more):
+    made = record(name, values, **more)
+    made["outcome"] = outcome
+    made["task"] |= {"name": "bytes", "length": 256, "eval_lengths": [256, 512], "chance": {"bits": 8.0}}
+    made["task"]["baselines"] = {"unigram": 4.9}
+    made["attention"] = {"text": f"{name}(size=[3])", "reach": "all"}
+    made["parameters"] = {"total": 12345, "by_array": {}}
+    made["flops"] = {"training": 10**9, "attention": 10**8}
+    made["memory"], made["speed"] = {}, {}
+    return made
+
+
+def shown(this, others=(), complaints=()):
+    stream = io.StringIO()
+    tables.results(Console(file=stream, width=250, soft_wrap=True), this, list(others), list(complaints))
+    return stream.getvalue()
+
+
+def test_best_first_this_run_marked_chance_and_reasons_named():
+    this, better = complete("ours", (2.0, 2.2)), complete("better", (1.0,))
+    for entry in better["seeds"].values():
+        entry["test_at_length"] = {"512": {"bits": 1.25}}
+    failed = complete("failed", (), outcome="out of memory (compiled)")
+    other = complete("other", config__train__steps=7)
+    text = shown(this, [failed, other, better], ["broken/record.json is not JSON"])
+    places = [text.index(name) for name in ("better-abcd1234", "> ours-abcd1234", "failed-abcd1234")]
+    assert places == sorted(places)
+    for expected in (
+        "lower is better", "2.1000 ± 1.3 (n=2)", "1.0000 (n=1)", "1.2500", "out of memory (compiled)",
+        "chance", "unigram", "4.9", "8 G", "12,345", "ours(size=[3])",
+        "No difference was tested", "not comparable: other-abcd1234: steps 7, not 100",
+        "not readable: broken/record.json",
+    ):  # fmt: skip
+        assert expected in text, expected
+
+
+def test_what_was_tested_shows_its_p():
+    ours = complete("ours", [2.0 + n / 100 for n in range(8)])
+    theirs = complete("theirs", [2.5 + n * n / 1000 for n in range(8)])
+    text = shown(ours, [theirs, complete("few", (2.0,))])
+    assert "p (Holm)" in text and "not tested" in text and "No difference was tested" not in text
+
+
+def test_numbers_are_written_with_their_units():
+    assert [tables.in_bytes(n) for n in (None, 0, 1536, 3 * 2**30)] == ["-", "0 B", "1.5 KiB", "3 GiB"]
+    assert [tables.in_flops(n) for n in (999, 2.5e9, 1e15)] == ["999", "2.5 G", "1 P"]
+
+
+@pytest.mark.parametrize(
+    ("values", "failed", "expected"),
+    [([], 1, "diverged"), ([0.5], 0, "0.5000 (n=1)"), ([0.5, 0.5], 1, "0.5000 ± 0 (n=2, 1 failed)")],
+)
+def test_a_score_says_how_many_and_how_sure(values, failed, expected):
+    assert tables.score(tables.compare.interval(values), failed, "diverged") == expected
