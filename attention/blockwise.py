@@ -209,12 +209,12 @@ def _tile_logits(program: _Program, masked: bool, q, k, query_side, key_side):
 
 
 def _drop(program: _Program, sides: Sides, query_side, key_side, weight):
-    dropout = sides.dropout and Dropout(sides.dropout.keys, query_side[1], key_side[2])
+    dropout = sides.dropout and Dropout(query_side[1], key_side[2])
     return drop(weight, dropout, program.dropout_rate)
 
 
 def _query_dropout(sides: Sides):
-    return None if sides.dropout is None else sides.dropout.query_index
+    return None if sides.dropout is None else sides.dropout.words
 
 
 def _key_dropout(sides: Sides):
@@ -232,7 +232,7 @@ def _pad_sides(sides: Sides, query_length: int, key_length: int) -> Sides:
 
     dropout = sides.dropout
     if dropout is not None:
-        dropout = Dropout(dropout.keys, queries(dropout.query_index), keys(dropout.key_index, 0))
+        dropout = Dropout(queries(dropout.words), keys(dropout.key_index, 0))
     return Sides(queries(sides.query), keys(sides.key, NOWHERE), keys(sides.key_bias, 0), dropout)
 
 

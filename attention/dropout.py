@@ -9,13 +9,12 @@ from jaxtyping import Array, Float, Key, UInt32
 
 
 class Dropout(NamedTuple):
-    """What decides which weights are dropped: two words for each row and head, and token indices.
+    """What decides which weights are dropped.
 
-    `keys` (B K G 2) are uint32, `query_index` (b k T) and `key_index` (b k S) integers, b and k broadcast.
+    `words` are two uint32 arrays (B K G T), random bits of each query; `key_index` (b k S) are integers.
     """
 
-    keys: Any
-    query_index: Any
+    words: tuple[Any, Any]
     key_index: Any
 
 
@@ -26,17 +25,25 @@ def for_tokens(
     if rng is None or rate == 0:
         return None
     batch, query_length, num_heads, _ = query_shape
-    keys = row_keys(rng, batch, num_heads).reshape(batch, value_shape[2], -1, 2)
-    return Dropout(keys, jnp.arange(query_length)[None, None], jnp.arange(value_shape[1])[None, None])
+    first, second = query_words(rng, batch, num_heads, query_length)
+    shape = (batch, value_shape[2], -1, query_length)
+    return Dropout((first.reshape(shape), second.reshape(shape)), jnp.arange(value_shape[1])[None, None])
 
 
-def row_keys(rng: Key[Array, ""], batch: int, num_heads: int) -> UInt32[Array, "B N 2"]:
-    """Two words for each batch row and head, the same whatever the other sizes are."""
+def query_words(
+    rng: Key[Array, ""], batch: int, num_heads: int, length: int
+) -> tuple[UInt32[Array, "B N T"], UInt32[Array, "B N T"]]:
+    """64 random bits for each query, the same whatever the sizes are: Threefry (Salmon et al. 2011) of t."""
 
-    def words(row, head):
+    def key(row, head):
         return jax.random.bits(jax.random.fold_in(jax.random.fold_in(rng, row), head), (2,), jnp.uint32)
 
-    return jax.vmap(jax.vmap(words, (None, 0)), (0, None))(jnp.arange(batch), jnp.arange(num_heads))
+    keys = jax.vmap(jax.vmap(key, (None, 0)), (0, None))(jnp.arange(batch), jnp.arange(num_heads))
+    shape = (batch, num_heads, length)
+    counters = jnp.broadcast_to(jnp.arange(length, dtype=jnp.uint32), shape)
+    left, right = (jnp.broadcast_to(keys[..., i, None], shape) for i in (0, 1))
+    first, second = threefry2x32_p.bind(left, right, counters, jnp.zeros(shape, jnp.uint32))
+    return first, second
 
 
 def drop(
@@ -45,17 +52,17 @@ def drop(
     """Weights kept with probability 1 - rate and then divided by it; as they are if `dropout` is None."""
     if dropout is None:
         return weight
-    query, key = dropout.query_index[:, :, None, :, None], dropout.key_index[:, :, None, None, :]
-    return drop_pairs(weight, dropout.keys[..., None, None, :], query, key, rate)
+    first, second = (words[..., None] for words in dropout.words)
+    return jnp.where(kept(first, second, dropout.key_index[:, :, None, None], rate), weight / (1 - rate), 0)
 
 
-def drop_pairs(weight, keys, query, key, rate: float):
-    """Drop the weight of each (query index, key index) under its row's two words; all broadcast to `weight`.
+def kept(first, second, key_index, rate: float):
+    """Whether each weight is kept: a counter-based generator for each query, its words are the state.
 
-    `keys` has those words on a last axis of its own. The bits are a counter-mode hash (Threefry, Salmon et
-    al. 2011) of the indices.
+    SplitMix (Steele et al. 2014) on 32 bits, counter times the golden ratio and the mixing function of
+    MurmurHash3, the second word put in between. A tenth of Threefry's work, which would outweigh attention.
     """
-    shape = jnp.broadcast_shapes(keys.shape[:-1], query.shape, key.shape)
-    words = (jnp.broadcast_to(x.astype(jnp.uint32), shape) for x in (keys[..., 0], keys[..., 1], query, key))
-    bits, _ = threefry2x32_p.bind(*words)
-    return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), weight / (1 - rate), 0)
+    x = key_index.astype(jnp.uint32) * jnp.uint32(0x9E3779B9) + first
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B) ^ second
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return (x ^ (x >> 16)) >= jnp.uint32(round(rate * 2**32))

@@ -15,7 +15,7 @@ from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
 from attention.check import check_call, check_count, check_field, check_softmax_fields, is_int
 from attention.cost import softmax_flops
-from attention.dropout import Dropout, drop_pairs, row_keys
+from attention.dropout import Dropout, kept, query_words
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
 from attention.mask import Mask
@@ -112,18 +112,18 @@ class LSH(SoftmaxAttention):
         valid, segments = _one_description(mask)
         buckets = lsh_buckets(self, query, rng)
         order = _sort(buckets, valid, segments, self.chunk_size, self._num_buckets(query.shape[1]))
-        dropout_keys = None
+        words = None
         if rng is not None and self.dropout_rate:
-            dropout_keys = row_keys(jax.random.fold_in(rng, 1), query.shape[0], query.shape[2])
-        rounds = self._attend_rounds(query, key, value, order, valid, mask.causal, dropout_keys)
-        alone = self._attend_self(query, key, value, rounds[1], valid, dropout_keys)
+            words = query_words(jax.random.fold_in(rng, 1), query.shape[0], query.shape[2], query.shape[1])
+        rounds = self._attend_rounds(query, key, value, order, valid, mask.causal, words)
+        alone = self._attend_self(query, key, value, rounds[1], valid, words)
         output, lse = merge([rounds, alone])
         return output.astype(query.dtype), lse
 
     def _num_buckets(self, length: int) -> int:
         return self.num_buckets or max(2, 2 * math.ceil(length / self.chunk_size / 2))
 
-    def _attend_rounds(self, query, key, value, order: "_Order", valid, causal: bool, dropout_keys):
+    def _attend_rounds(self, query, key, value, order: "_Order", valid, causal: bool, words):
         """Output B T N V and log-sum-exp B T N of the union of all rounds, each token counted once."""
         _, length, _, head_dim = query.shape
         rows = math.prod(order.index.shape[:3])
@@ -134,9 +134,10 @@ class LSH(SoftmaxAttention):
             np.maximum(place - 2 * self.chunk_size + 1, 0), np.minimum(place + ahead, length - 1), block, None
         )
         sides = Sides(*_tokens(order, valid))
-        if dropout_keys is not None:
-            keys = jnp.repeat(dropout_keys, self.num_hashes, axis=0)[:, :, None]
-            sides = sides._replace(dropout=Dropout(keys, _fold(order.index), _fold(order.index)))
+        if words is not None:
+            first, second = (jnp.take_along_axis(word[:, :, None], order.index, -1) for word in words)
+            dropout = Dropout((_fold(first)[:, :, None], _fold(second)[:, :, None]), _fold(order.index))
+            sides = sides._replace(dropout=dropout)
         output, lse = blockwise(
             *(_sorted(x, order) for x in (query, key, value)),
             tiles=without_peeling(tiles), visible=_sees_earlier if causal else _sees_others, sides=sides,
@@ -146,7 +147,7 @@ class LSH(SoftmaxAttention):
         output, lse = _restored(output, order), _restored(lse[..., None], order)[..., 0]
         return merge([(output[:, r], lse[:, r]) for r in range(self.num_hashes)])
 
-    def _attend_self(self, query, key, value, rounds_lse, valid, dropout_keys):
+    def _attend_self(self, query, key, value, rounds_lse, valid, words):
         """Each token that saw nobody sees itself."""
         wide = rounds_lse.dtype
         logits = Logits.of(query.shape[3], self.scale, self.temperature, self.softcap)
@@ -155,15 +156,9 @@ class LSH(SoftmaxAttention):
         if valid is not None:
             alone &= valid[:, :, None]
         output = value.astype(wide)
-        if dropout_keys is not None:
-            index = jnp.arange(query.shape[1])
-            output = drop_pairs(
-                output,
-                dropout_keys[:, None, :, None],
-                index[:, None, None],
-                index[:, None, None],
-                self.dropout_rate,
-            )
+        if words is not None:
+            keep = kept(words[0], words[1], jnp.arange(query.shape[1]), self.dropout_rate).swapaxes(1, 2)
+            output = jnp.where(keep[..., None], output / (1 - self.dropout_rate), 0)
         return jnp.where(alone[..., None], output, 0), jnp.where(
             alone, logits.cap(own * logits.scale)[0], -jnp.inf
         )
