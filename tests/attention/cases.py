@@ -15,6 +15,7 @@ import functools
 import importlib
 import importlib.util
 import math
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -51,6 +52,18 @@ class Inputs(NamedTuple):
     params: Any
     rng: Any
     gates: Any
+
+    def over_tokens(self, change: Callable[[Array], Array]) -> "Inputs":
+        """`change` applied to query, key, value and gates."""
+        tokens = {"query": self.query, "key": self.key, "value": self.value, "gates": self.gates}
+        return self._replace(**{name: change(x) for name, x in tokens.items() if x is not None})
+
+    def where(self, keep: Any, other: "Inputs") -> "Inputs":
+        """These tokens where `keep` (B T), those of `other` elsewhere; for T = S."""
+        keep = keep[:, :, None, None]
+        tokens = {"query": self.query, "key": self.key, "value": self.value, "gates": self.gates}
+        chosen = {name: x for name, x in tokens.items() if x is not None}
+        return self._replace(**{name: jnp.where(keep, x, getattr(other, name)) for name, x in chosen.items()})
 
 
 class Result(NamedTuple):
