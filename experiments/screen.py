@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID, TextColumn, TimeRemainingColumn
 
 WIDTH = 200  # of what is not a terminal
 EVERY_SECONDS = 10.0  # between plain lines
@@ -58,7 +58,6 @@ class Live:
         self._start: tuple[int, int, float] | None = None  # seed, step, time at its first report
         self._progress = Progress(
             TextColumn("seed {task.fields[seed]}  step {task.completed:.0f}/{task.total:.0f}"),
-            BarColumn(bar_width=20),
             TimeRemainingColumn(compact=True),
             TextColumn("loss {task.fields[loss]:.3f}{task.fields[score]}  {task.fields[speed]}"),
             console=out,
@@ -90,8 +89,9 @@ class Live:
     def validated(self, seed: int, step: int, values: dict[str, float], best: bool) -> None:
         """A validation is done."""
         score = values[self._primary]
-        self._score = f"  validation {self._primary} {score:.4f}"
-        self.note(f"seed {seed}  step {step}/{self._steps}{self._score}{' (best so far)' if best else ''}")
+        self._score = f"  {self._primary} {score:.4f}"
+        suffix = " (best so far)" if best else ""
+        self.note(f"seed {seed}  step {step}/{self._steps}  validation{self._score}{suffix}")
 
     def note(self, text: str) -> None:
         """Something that must not scroll away with the live line."""

@@ -1,7 +1,10 @@
 """The two tables: what a config would be (dry run), and a run beside every comparable one."""
 
+import collections
+import itertools
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -10,11 +13,16 @@ from experiments import compare
 
 Record = dict[str, Any]
 
+PLAIN: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
+WIDE = 120  # characters from which one table holds all
+LEFT = ("run", "attention", "also differs in")
+COSTS = ("step ms", "tokens/s", "temps", "peak", "FLOPs/step", "params")
+
 
 def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> None:
     """Model, cost and schedule of a record that was not run."""
-    arrays = Table(title="parameters", title_justify="left")
-    for column, justify in (("array", "left"), ("shape", "left"), ("dtype", "left"), ("size", "right")):
+    arrays = Table(**PLAIN)
+    for column, justify in (("parameters", "left"), ("shape", "left"), ("dtype", "left"), ("size", "right")):
         arrays.add_column(column, justify=justify)  # pyright: ignore[reportArgumentType]
     for name, array in record["parameters"]["by_array"].items():
         shape = " x ".join(map(str, array["shape"]))
@@ -22,10 +30,10 @@ def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> Non
     arrays.add_section()
     arrays.add_row("total", "", "", f"{record['parameters']['total']:,}")
     out.print(arrays)
-    cost = Table(title="compiled memory", title_justify="left")
+    cost = Table(**PLAIN)
     parts = ("arguments", "outputs", "temporaries", "aliased", "total")
-    for column in ("program", *parts):
-        cost.add_column(column, justify="left" if column == "program" else "right")
+    for column in ("compiled memory", *parts):
+        cost.add_column(column, justify="left" if column == "compiled memory" else "right")
     for program in ("forward", "training_step"):
         memory = record["memory"][program]
         cost.add_row(program.replace("_", " "), *(in_bytes(memory[part]) for part in parts))
@@ -41,24 +49,37 @@ def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> Non
 def results(out: Console, this: Record, others: list[Record], complaints: list[str]) -> None:
     """This record beside every comparable one, best first; the others named with the reason."""
     rows, refused = compare.table(this, others)
-    task, metric = this["task"], this["task"]["primary"]
-    lengths = [n for n in this["task"]["eval_lengths"] if n != task["length"]]
-    title = f"{task['name']}: test {metric} ({task['better']} is better), length {task['length']}"
-    tested = any(row["p"] is not None for row in rows)
-    table = Table(title=title, title_justify="left")
-    columns = ["run", "attention", metric, *(f"at {n}" for n in lengths), *(["p (Holm)"] if tested else [])]
-    columns += ["step ms", "tokens/s", "temporaries", "peak", "FLOPs/step", "parameters", "also differs in"]
-    for column in columns:
-        left = column in ("run", "attention", "also differs in")
-        table.add_column(column, justify="left" if left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*_cells(row, metric, lengths, tested), style="bold" if row["this"] else None)
-    table.add_section()
-    for name, value in _baselines(task).items():
-        table.add_row(escape(name), "", f"{value:.4g}", style="dim")
-    out.print(table)
+    task, tested = this["task"], any(row["p"] is not None for row in rows)
+    names = _names([row["record"] for row in rows])
+    marks = ["> " if row["this"] else "  " for row in rows]
+    lines = [
+        {"run": mark + name} | _quality(row, task, tested) | _cost(row["record"])
+        for mark, name, row in zip(marks, names, rows, strict=True)
+    ]
+    last = ["also differs in"]
+    quality = ["run", "attention", task["primary"], "± 95%", "n", *map(_at, _other_lengths(task)), "p (Holm)"]
+    groups = [[*quality, *COSTS, *last]] if out.width >= WIDE else [[*quality, *last], ["run", *COSTS]]
+    lines += [
+        {"run": f"  {name}", task["primary"]: f"{value:.4f}"} for name, value in _baselines(task).items()
+    ]
+    out.print(f"{task['name']}, length {task['length']}: test {task['primary']}, {task['better']} is better")
+    for group in groups:
+        out.print(_table(lines, group, marked=[row["this"] for row in rows]))
     for line in _footnotes(tested, refused, complaints):
         out.print(line, markup=False)
+
+
+def _table(lines: list[dict[str, str]], columns: list[str], marked: list[bool]) -> Table:
+    """The columns that any line fills, and the lines that fill more than their name; `marked` ones bold."""
+    table = Table(**PLAIN)
+    used = [column for column in columns if any(line.get(column) for line in lines)]
+    for column in used:
+        table.add_column(column, justify="left" if column in LEFT else "right", overflow="fold")
+    for line, mark in itertools.zip_longest(lines, marked):
+        if any(line.get(column) for column in used[1:]):
+            style = "dim" if mark is None else "bold" if mark else None
+            table.add_row(*(escape(line.get(column, "")) for column in used), style=style)
+    return table
 
 
 def in_bytes(count: float | None) -> str:
@@ -81,34 +102,45 @@ def in_flops(count: float) -> str:
     return f"{count:.3g} P"
 
 
-def score(interval: dict[str, Any], failed: int, outcome: str) -> str:
-    """Mean, half-width of the interval, number of seeds and failures; the outcome where there is no score."""
-    if interval["mean"] is None:
-        return outcome
-    half = "" if interval["half_width"] is None else f" ± {interval['half_width']:.2g}"
-    count = f"n={interval['n']}" + (f", {failed} failed" if failed else "")
-    return f"{interval['mean']:.4f}{half} ({count})"
+def _names(found: list[Record]) -> list[str]:
+    """Names of the runs; with their identity where a name alone is not enough."""
+    counts = collections.Counter(record["name"] for record in found)
+    return [r["name"] if counts[r["name"]] == 1 else f"{r['name']}-{r['identity']}" for r in found]
 
 
-def _cells(row: dict[str, Any], metric: str, lengths: list[int], tested: bool) -> list[str]:
-    record = row["record"]
-    speed, memory = record.get("speed") or {}, record.get("memory") or {}
-    name = f"{record['name']}-{record['identity']}"
-    cells = [("> " if row["this"] else "  ") + name, record["attention"]["text"]]
-    cells.append(score(row["score"], row["failed"], record["outcome"]))
-    for length in lengths:
-        at_length = compare.interval(list(compare.scores(record, metric, length).values()))
-        cells.append("-" if at_length["mean"] is None else f"{at_length['mean']:.4f}")
-    if tested:
-        cells.append("" if row["this"] else "not tested" if row["p"] is None else f"{row['p']:.2g}")
-    step = speed.get("training_step")
-    cells.append(f"{1000 * step['median']:.4g}" if step else "-")
-    cells.append(f"{speed['tokens_per_second']:,.0f}" if step else "-")
-    cells.append(in_bytes(memory.get("training_step", {}).get("temporaries")))
-    cells.append(in_bytes((memory.get("measured") or {}).get("bytes")))
-    cells.append(in_flops(record["config"]["train"]["batch_size"] * record["flops"]["training"]))
-    cells += [f"{record['parameters']['total']:,}", "; ".join(row["labels"])]
-    return [escape(cell) for cell in cells]
+def _quality(row: dict[str, Any], task: dict[str, Any], tested: bool) -> dict[str, str]:
+    record, score, metric = row["record"], row["score"], task["primary"]
+    cells = {"attention": record["attention"]["text"], "also differs in": "; ".join(row["labels"])}
+    cells[metric] = record["outcome"] if score["mean"] is None else f"{score['mean']:.4f}"
+    cells["± 95%"] = "" if score["half_width"] is None else f"{score['half_width']:.2g}"
+    cells["n"] = str(score["n"]) + (f" ({row['failed']} failed)" if row["failed"] else "")
+    for length in _other_lengths(task):
+        mean = compare.interval(list(compare.scores(record, metric, length).values()))["mean"]
+        cells[_at(length)] = "-" if mean is None else f"{mean:.4f}"
+    if tested and not row["this"]:
+        cells["p (Holm)"] = "not tested" if row["p"] is None else f"{row['p']:.2g}"
+    return cells
+
+
+def _cost(record: Record) -> dict[str, str]:
+    speed, memory = record["speed"].get("training_step"), record["memory"]
+    values = (
+        f"{1000 * speed['median']:.4g}" if speed else "-",
+        f"{record['speed']['tokens_per_second']:,.0f}" if speed else "-",
+        in_bytes(memory.get("training_step", {}).get("temporaries")),
+        in_bytes(memory.get("measured", {}).get("bytes")),
+        in_flops(record["config"]["train"]["batch_size"] * record["flops"]["training"]),
+        f"{record['parameters']['total']:,}",
+    )
+    return dict(zip(COSTS, values, strict=True))
+
+
+def _other_lengths(task: dict[str, Any]) -> list[int]:
+    return [length for length in task["eval_lengths"] if length != task["length"]]
+
+
+def _at(length: int) -> str:
+    return f"at {length}"
 
 
 def _baselines(task: dict[str, Any]) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 import io
 
-import pytest
 from rich.console import Console
 
 from experiments import records, tables
@@ -31,14 +30,16 @@ def test_best_first_this_run_marked_chance_and_reasons_named():
     this, better = complete("ours", (2.0, 2.2)), complete("better", (1.0,))
     for entry in better["seeds"].values():
         entry["test_at_length"] = {"512": {"bits": 1.25}}
-    failed = complete("failed", (), outcome="out of memory (compiled)")
+    failed = complete(
+        "failed", outcome="out of memory (compiled)", seeds={"0": {"outcome": "out of memory (compiled)"}}
+    )
     other = complete("other", config__train__steps=7)
     text = shown(this, [failed, other, better], ["broken/record.json is not JSON"])
-    places = [text.index(name) for name in ("better-abcd1234", "> ours-abcd1234", "failed-abcd1234")]
+    places = [text.index(name) for name in ("better ", "> ours ", "failed ")]
     assert places == sorted(places)
     for expected in (
-        "lower is better", "2.1000 ± 1.3 (n=2)", "1.0000 (n=1)", "1.2500", "out of memory (compiled)",
-        "chance", "unigram", "4.9", "8 G", "12,345", "ours(size=[3])",
+        "lower is better", "2.1000", "± 95%", "1.3", "at 512", "1.2500", "out of memory (compiled)",
+        "0 (1 failed)", "chance", "unigram", "4.9000", "8 G", "12,345", "ours(size=[3])",
         "No difference was tested", "not comparable: other-abcd1234: steps 7, not 100",
         "not readable: broken/record.json",
     ):  # fmt: skip
@@ -57,9 +58,11 @@ def test_numbers_are_written_with_their_units():
     assert [tables.in_flops(n) for n in (999, 2.5e9, 1e15)] == ["999", "2.5 G", "1 P"]
 
 
-@pytest.mark.parametrize(
-    ("values", "failed", "expected"),
-    [([], 1, "diverged"), ([0.5], 0, "0.5000 (n=1)"), ([0.5, 0.5], 1, "0.5000 ± 0 (n=2, 1 failed)")],
-)
-def test_a_score_says_how_many_and_how_sure(values, failed, expected):
-    assert tables.score(tables.compare.interval(values), failed, "diverged") == expected
+def test_a_narrow_terminal_gets_two_tables_with_the_same_rows():
+    this, other = complete("ours"), complete("ours", (1.0,), identity="ef012345")
+    stream = io.StringIO()
+    tables.results(Console(file=stream, width=80), this, [other], [])
+    text = stream.getvalue()
+    assert text.count("ours-abcd1234") == text.count("ours-ef012345") == 2
+    assert text.count("chance") == 1 and text.count("8 G") == 2
+    assert max(map(len, text.splitlines())) <= 80
