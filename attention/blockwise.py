@@ -71,10 +71,6 @@ def blockwise(
     """
     batch, query_length, num_heads, _ = query.shape
     key_length, num_kv_heads = key.shape[1], key.shape[2]
-    wide = jnp.promote_types(query.dtype, jnp.float32)
-    if 0 in (batch, query_length, key_length, num_heads):
-        empty = jnp.zeros((*query.shape[:3], value.shape[3]), wide)
-        return empty, jnp.full(query.shape[:3], -jnp.inf, wide)
     program = _Program(
         visible, logits, dropout_rate, tiles.query_block, tiles.key_block,
         tiles.starts.shape[1] > 1, tiles.some_unmasked, tiles.some_masked,

@@ -11,7 +11,7 @@ from attention.cost import softmax_flops
 from attention.dropout import drop, for_tokens
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
-from attention.operands import operands
+from attention.operands import nothing_seen, operands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Dense(SoftmaxAttention):
 
     def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
+        if (nothing := nothing_seen(query, value)) is not None:
+            return nothing[0].astype(query.dtype), nothing[1]
         query, key, value = operands(query, key, value, mask)
         batch, query_length, num_heads, head_dim = query.shape
         key_length, num_kv_heads = key.shape[1:3]

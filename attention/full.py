@@ -9,7 +9,7 @@ from attention.check import check_block_fields, check_call, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
-from attention.operands import operands
+from attention.operands import nothing_seen, operands
 from attention.tiled import band_attention
 from attention.visibility import default_band
 
@@ -61,6 +61,8 @@ class Full(SoftmaxAttention):
 
     def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
+        if (nothing := nothing_seen(query, value)) is not None:
+            return nothing[0].astype(query.dtype), nothing[1]
         query, key, value = operands(query, key, value, mask)
         rows = query.shape[0] * query.shape[2]
         query_block, key_block = full_blocks(rows, query.shape[1], key.shape[1])

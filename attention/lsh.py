@@ -20,7 +20,7 @@ from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
-from attention.operands import operands
+from attention.operands import nothing_seen, operands
 from attention.tiles import static_tiles, without_peeling
 from attention.visibility import NOWHERE
 
@@ -105,8 +105,8 @@ class LSH(SoftmaxAttention):
 
     def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        if query.shape[1] == 0 or query.shape[0] == 0:
-            return jnp.zeros((*query.shape[:3], value.shape[3]), query.dtype), jnp.zeros(query.shape[:3])
+        if (nothing := nothing_seen(query, value)) is not None:
+            return nothing[0].astype(query.dtype), nothing[1]
         query, key, value = operands(query, key, value, mask)
         key = unit(key).astype(query.dtype)
         valid, segments = _one_description(mask)

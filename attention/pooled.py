@@ -17,7 +17,7 @@ from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
-from attention.operands import operands
+from attention.operands import nothing_seen, operands
 from attention.tiles import LONGEST_SLAB, slab_or_tiles, without_peeling
 from attention.visibility import FAR, NOWHERE, Interval, Placed, visible
 
@@ -101,6 +101,8 @@ class Pooled(SoftmaxAttention):
 
     def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
+        if (nothing := nothing_seen(query, value)) is not None:
+            return nothing[0].astype(query.dtype), nothing[1]
         query_dtype = query.dtype
         query, key, value = operands(query, key, value, mask)
         spans = self._spans(query.shape[1], key.shape[1], mask.causal)
