@@ -102,6 +102,15 @@ def in_flops(count: float) -> str:
     return f"{count:.3g} P"
 
 
+def score(interval: dict[str, Any], failed: int, outcome: str) -> str:
+    """Mean, half-width of the interval, number of seeds and failures in one phrase; the outcome if no mean."""
+    if interval["mean"] is None:
+        return outcome
+    half = "" if interval["half_width"] is None else f" ± {interval['half_width']:.2g}"
+    count = f"n={interval['n']}" + (f", {failed} failed" if failed else "")
+    return f"{interval['mean']:.4f}{half} ({count})"
+
+
 def _names(found: list[Record]) -> list[str]:
     """Names of the runs; with their identity where a name alone is not enough."""
     counts = collections.Counter(record["name"] for record in found)

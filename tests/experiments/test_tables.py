@@ -2,9 +2,10 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
-from experiments import records, tables
+from experiments import compare, records, tables
 from tests.experiments.test_compare import record
 
 
@@ -66,3 +67,11 @@ def test_a_narrow_terminal_gets_two_tables_with_the_same_rows():
     assert text.count("ours-abcd1234") == text.count("ours-ef012345") == 2
     assert text.count("chance") == 1 and text.count("8 G") == 2
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("values", "failed", "expected"),
+    [([], 1, "diverged"), ([0.5], 0, "0.5000 (n=1)"), ([0.5, 0.5], 1, "0.5000 ± 0 (n=2, 1 failed)")],
+)
+def test_a_score_in_one_phrase_says_how_many_and_how_sure(values, failed, expected):
+    assert tables.score(compare.interval(values), failed, "diverged") == expected
