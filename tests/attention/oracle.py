@@ -59,8 +59,8 @@ def _logits(query, key, allowed, scale, softcap, log_bias):
     scores = scale * np.einsum("BTNH,BSNH->BNTS", query, _spread(key, query))
     slope = np.ones_like(scores)
     if softcap is not None:
-        slope = 1 / np.cosh(scores / softcap) ** 2
-        scores = softcap * np.tanh(scores / softcap)
+        bent = np.tanh(scores / softcap)
+        scores, slope = softcap * bent, 1 - bent**2
     allowed = np.asarray(allowed, bool)
     allowed = allowed[:, None] if allowed.ndim == 3 else allowed
     log_bias = np.asarray(log_bias, np.float64)

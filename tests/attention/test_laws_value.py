@@ -2,27 +2,23 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from attention import Full, Mask
-from tests.attention import oracle
 from tests.attention.cases import (
     BATCH,
     LENGTH,
     Case,
     Inputs,
     cases,
-    cotangents,
     first_cases,
     forward,
     inputs,
-    logit_scale,
     run,
 )
 from tests.attention.masks import MASKS, build, honours
+from tests.attention.references import by_reference, check_gradients
 from tests.attention.tolerances import assert_close
 
 SHORT = 11
@@ -107,49 +103,9 @@ def test_law_2_at_its_limit_it_is_full(case, causal):
 
 
 def check(case: Case, given: Inputs, mask: Mask) -> None:
-    """Value and gradients of one call: an exact variant by the oracle, another by its own reference."""
+    """Value and gradients of one call."""
     result = run(case.variant, given, mask)
-    if hasattr(case.statement, "allowed"):
-        output, lse, gradients = by_oracle(case, given, mask)
-        for name, gradient in gradients._asdict().items():
-            assert_close(result.gradients[name], gradient, what=f"gradient of {name}")
-    else:
-        choices = case.statement.choices(case.variant, given) if hasattr(case.statement, "choices") else None
-
-        def reference(changed: Inputs):
-            return case.statement.reference(case.variant, changed, mask, choices)
-
-        output, lse = reference(given)
-        check_by_differences(reference, given, result.gradients)
+    output, lse = by_reference(case, given, mask)
     assert_close(result.output, output, what="output")
     assert_close(result.lse, lse, what="lse")
-
-
-def by_oracle(case: Case, given: Inputs, mask: Mask):
-    """Output, log-sum-exp and gradients by the oracle over the pairs that the variant may see."""
-    variant, lengths = case.variant, (given.query.shape[0], given.query.shape[1], given.value.shape[1])
-    allowed = case.statement.allowed(variant, mask, *lengths)
-    operands = given.query, given.key, given.value, allowed, logit_scale(variant)
-    output, lse, _ = oracle.attend(*operands, softcap=variant.softcap)
-    return output, lse, oracle.gradients(*operands, *cotangents(given), softcap=variant.softcap)
-
-
-def check_by_differences(reference, given: Inputs, gradients: dict, step: float = 1e-5) -> None:
-    """Gradients along random directions equal central differences of the reference in float64."""
-    draw = np.random.default_rng(7)
-    wide = jax.tree.map(lambda x: np.asarray(x, np.float64), given._replace(rng=None))
-    d_output, d_lse = (np.asarray(x, np.float64) for x in cotangents(given))
-
-    def loss(name, direction, distance):
-        moved = jax.tree.map(lambda x, d: x + distance * d, getattr(wide, name), direction)
-        output, lse = reference(wide._replace(**{name: moved}))
-        return (d_output * output).sum() + np.where(np.isfinite(lse), d_lse * lse, 0).sum()
-
-    for name, gradient in gradients.items():
-        leaves = [np.asarray(x, np.float64) for x in jax.tree.leaves(gradient)]
-        norm = np.sqrt(sum((x**2).sum() for x in leaves))
-        for _ in range(3 if leaves else 0):
-            direction = jax.tree.map(lambda x: draw.normal(size=x.shape), gradient)
-            expected = (loss(name, direction, step) - loss(name, direction, -step)) / (2 * step)
-            slope = sum((x * d).sum() for x, d in zip(leaves, jax.tree.leaves(direction), strict=True))
-            np.testing.assert_allclose(slope, expected, rtol=0, atol=1e-4 * norm, err_msg=name)
+    check_gradients(case, given, mask, result.gradients)
