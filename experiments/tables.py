@@ -103,7 +103,7 @@ def in_flops(count: float) -> str:
 
 
 def score(interval: dict[str, Any], failed: int, outcome: str) -> str:
-    """Mean, half-width of the interval, number of seeds and failures in one phrase; the outcome if no mean."""
+    """Mean, half-width, number of seeds and failures in one phrase; the outcome where there is no mean."""
     if interval["mean"] is None:
         return outcome
     half = "" if interval["half_width"] is None else f" ± {interval['half_width']:.2g}"
