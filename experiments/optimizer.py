@@ -1,6 +1,7 @@
 """AdamW, its schedule, and clipping."""
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from experiments.config import Config
@@ -14,10 +15,10 @@ def schedule(optimizer: Config, steps: int) -> optax.Schedule:
     "cosine": down to 0 at `steps`; "rsqrt": proportional to 1/sqrt(step); "constant": as it is.
     """
     peak, warmup = optimizer.learning_rate, optimizer.warmup_steps
+    # Counted from the end of the warm-up; asked, and not used, before it too.
     after = {
         "cosine": optax.cosine_decay_schedule(peak, max(steps - warmup, 1)),
-        # join_schedules counts from the end of the warm-up.
-        "rsqrt": lambda count: peak * (max(warmup, 1) / (count + max(warmup, 1))) ** 0.5,
+        "rsqrt": lambda count: peak * jnp.sqrt(max(warmup, 1) / (jnp.maximum(count, 0) + max(warmup, 1))),
         "constant": optax.constant_schedule(peak),
     }[optimizer.schedule]
     if not warmup:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 from jaxtyping import Array, Int
@@ -15,6 +16,7 @@ from experiments.data import Batch
 from experiments.tasks.task import Task
 
 Params = dict[str, Any]
+Seed = int | np.integer | Int[Array, ""]
 Metrics = dict[str, Array]
 
 
@@ -26,7 +28,7 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]  # int32, how many were taken
 
 
-def init_state(config: Config, task: Task, seed: int) -> TrainState:
+def init_state(config: Config, task: Task, seed: Seed) -> TrainState:
     """The state before the first step."""
     return _init(config, task)(seed)
 
@@ -50,12 +52,12 @@ def train_step(config: Config, task: Task) -> Callable[[TrainState, Batch, int],
         total, weight = task.losses(forward(params, batch, rng), batch)["loss"]
         return total / jnp.maximum(weight, 1)
 
-    def step(state: TrainState, batch: Batch, seed: Int[Array, ""]) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, batch: Batch, seed: Seed) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(_stream(seed, "step"), state.step)
         loss, grads = jax.value_and_grad(loss_fn)(state.params, batch, rng)
         updates, opt_state = transform.update(grads, state.opt_state, state.params)
         params: Any = optax.apply_updates(state.params, updates)
-        grad_norm = optax.global_norm(grads)
+        grad_norm = optax.tree.norm(grads)
         metrics = {
             "loss": loss,
             "grad_norm": grad_norm,
@@ -82,10 +84,10 @@ def _forward(config: Config, task: Task) -> Callable[[Params, Batch, Array | Non
     return forward
 
 
-def _init(config: Config, task: Task) -> Callable[[int], TrainState]:
+def _init(config: Config, task: Task) -> Callable[[Seed], TrainState]:
     transform = optimizer.make(config.optimizer, config.train.steps)
 
-    def init(seed: int) -> TrainState:
+    def init(seed: Seed) -> TrainState:
         built = _build(config, task, nnx.Rngs(params=_stream(seed, "init")))
         params = nnx.to_pure_dict(nnx.state(built))
         return TrainState(params, transform.init(params), jnp.zeros((), jnp.int32))
@@ -97,6 +99,6 @@ def _build(config: Config, task: Task, rngs: nnx.Rngs) -> model.Transformer:
     return model.build(config.model, settings.variant(config), task, rngs)
 
 
-def _stream(seed: Any, name: str) -> Array:
+def _stream(seed: Seed, name: str) -> Array:
     # Initialisation and training draw from separate streams of one seed.
     return jax.random.fold_in(jax.random.key(seed), ("init", "step").index(name))

@@ -1,0 +1,207 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from configs import base
+from experiments import checks, settings
+from tests.experiments import small
+
+CONFIGS = Path(base.__file__).parent
+WINDOW = str(CONFIGS / "window128.py")
+
+
+def load(path, *fields):
+    return settings.load(str(path), [f"--config.{field}" for field in fields])
+
+
+def refusal(path, *fields):
+    with pytest.raises(settings.UsageError) as error:
+        load(path, *fields)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("[a-z]*.py")), ids=lambda path: path.stem)
+def test_every_config_loads_and_is_named_after_its_file(path):
+    config = load(path)
+    assert config.name == path.stem or config.name == f"{path.stem}-{config.attention.name}"
+    assert settings.identity(config) == settings.identity(load(path))
+
+
+def test_configs_of_bytes_differ_only_in_the_attention():
+    for name in ("full", "dense", "window128", "pooled", "lsh"):
+        changed = settings.differences(load(CONFIGS / f"{name}.py"), base.get_config())
+        assert {field for field in changed if not field.startswith("attention.")} <= {"name"}, name
+
+
+def test_the_argument_of_recall_is_the_attention():
+    config = load(f"{CONFIGS / 'recall.py'}:window")
+    assert (config.name, config.attention.name) == ("recall-window", "window")
+
+
+def test_all_fields_are_resolved_and_stay_so():
+    config = load(WINDOW)
+    assert config.attention.to_dict() == {
+        "name": "window", "window_size": 128, "scale": None, "temperature": 1.0, "softcap": None,
+        "dropout_rate": 0.0, "query_block": None, "key_block": None,
+    }  # fmt: skip
+    assert config.task.num_test == 256
+    assert json.loads(json.dumps(config.to_dict())) is not None
+    with pytest.raises(AttributeError):
+        config.model.other = 1
+
+
+def test_overrides_of_every_type():
+    config = load(
+        WINDOW, "seeds=0,3", "model.num_layers=3", "optimizer.learning_rate=1", "model.remat=true",
+        "optimizer.schedule=rsqrt", "task.eval_lengths=(64,)", "train.steps=7", "train.steps=8",
+    )  # fmt: skip
+    assert config.seeds == (0, 3) and config.task.eval_lengths == (64,)
+    assert config.model.num_layers == 3 and config.model.remat is True
+    assert config.optimizer.learning_rate == 1.0 and config.optimizer.schedule == "rsqrt"
+    assert config.train.steps == 8
+    assert load(WINDOW, "seeds=3").seeds == (3,)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("attention.scale", 0.5), ("attention.query_block", 32), ("optimizer.clip_norm", 0.5),
+        ("model.value_dim", 8), ("task.data_dir", str(CONFIGS)),
+    ],
+)  # fmt: skip
+def test_what_may_be_none_can_be_set_and_set_back(field, value, tmp_path):
+    section, name = field.split(".")
+    assert load(WINDOW, f"{field}={value}")[section][name] == value
+    assert load(WINDOW, f"{field}=None")[section][name] is None
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from configs import base\n"
+        f"def get_config():\n    c = base.get_config()\n    c.{section}.unlock()\n    c.{field} = {value!r}\n"
+        f"    c.attention.name = 'window'\n    return c\n"
+    )
+    assert load(file)[section][name] == value
+    assert load(file, f"{field}=None")[section][name] is None
+
+
+def test_another_name_drops_the_fields_of_the_old_one():
+    config = load(WINDOW, "attention.num_hashes=2", "attention.name=lsh")
+    assert config.attention.num_hashes == 2 and "window_size" not in config.attention
+    assert load(WINDOW, "attention.window_size=7", "attention.name=pooled").attention.window_size == 7
+    assert load(WINDOW, "attention.name=window").attention.window_size == 128
+    assert load(WINDOW, "task.name=recall").task.num_pairs == 32
+
+
+def test_differences_name_what_is_not_a_default():
+    defaults = base.get_config()
+    assert settings.differences(load(CONFIGS / "base.py"), defaults) == {}
+    assert settings.differences(load(WINDOW), defaults) == {"name": "window128", "attention.name": "window"}
+    assert settings.differences(load(WINDOW, "attention.window_size=9", "train.steps=3"), defaults) == {
+        "name": "window128", "attention.name": "window", "attention.window_size": 9, "train.steps": 3,
+    }  # fmt: skip
+
+
+CHANGED = {
+    "attention.softcap": 5.0, "task.num_test": 7, "model.num_layers": 3, "model.num_heads": 8,
+    "model.num_kv_heads": 1, "model.model_dim": 16, "model.head_dim": 8, "model.value_dim": 8,
+    "model.mlp_dim": 16, "model.norm": "post", "model.positions": "none", "model.conv_width": 5,
+    "model.dropout_rate": 0.1, "model.init": "he", "model.init_std": 0.1, "model.max_length": 3000,
+    "model.compute_dtype": "bfloat16", "model.remat": True, "optimizer.learning_rate": 1.0,
+    "optimizer.schedule": "constant", "optimizer.warmup_steps": 3, "optimizer.weight_decay": 0.3,
+    "optimizer.beta1": 0.5, "optimizer.beta2": 0.5, "optimizer.eps": 0.5, "optimizer.clip_norm": 0.5,
+    "train.batch_size": 3, "train.steps": 3, "train.eval_every": 3, "eval.batch_size": 3,
+}  # fmt: skip
+INCIDENTAL = {
+    "name": "other", "seeds": 5, "train.checkpoint_every": 7, "train.log_every": 7, "eval.timed_steps": 3,
+}  # fmt: skip
+
+
+def test_the_identity_follows_what_decides_the_numbers():
+    first = settings.identity(load(WINDOW))
+    changed = [settings.identity(load(WINDOW, f"{field}={value}")) for field, value in CHANGED.items()]
+    assert len({first, *changed}) == 1 + len(CHANGED)
+    for field, value in INCIDENTAL.items():
+        assert settings.identity(load(WINDOW, f"{field}={value}")) == first
+    # train.stop_when_solved needs a task that can be solved; then every field of base is accounted for.
+    assert {*CHANGED, *INCIDENTAL, "train.stop_when_solved"} - {"attention.softcap", "task.num_test"} == set(
+        checks.RULES
+    )
+    recall = [settings.identity(small.load(f"train.stop_when_solved={value}")) for value in (True, False)]
+    assert len(set(recall)) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (["modle.remat=1"], "no field config.modle.remat; did you mean config.model.remat?"),
+        (["attention.num_hashes=3"], "known are attention.dropout_rate, attention.key_block"),
+        (["model=3"], "config.model is a section; set one of its fields: model.compute_dtype"),
+        (["train.steps=1e3"], "config.train.steps='1e3' is not accepted; train.steps must be an int of at"),
+        (["train.steps=0"], "config.train.steps=0 is not accepted"),
+        (["optimizer.learning_rate=nan"], "learning_rate=nan is not accepted"),
+        (["optimizer.schedule=linear"], "must be cosine or rsqrt or constant"),
+        (["model.remat=maybe"], "model.remat must be True or False"),
+        (["model.init=zeros"], "must be xavier or he or normal"),
+        (["model.norm=none"], "must be pre or post"),
+        (["model.positions=absolute"], "must be learned or sinusoidal or rotary or none"),
+        (["model.compute_dtype=float16"], "must be float32 or bfloat16"),
+        (["optimizer.clip_norm=x"], "clip_norm must be a number above 0 or None"),
+        (["seeds=()"], "seeds must be different ints"),
+        (["seeds=1,1"], "seeds must be different ints"),
+        (["seeds=a"], "seeds must be different ints"),
+        (["name=a/b"], "config.name='a/b' is not accepted"),
+        (["attention.name=windw"], "unknown attention 'windw'; known are full"),
+        (["attention.window_size=0"], "window: window_size=0 is not accepted"),
+        (["attention.window_size=1e4"], "attention.window_size='1e4' is not accepted"),
+        (["attention.scale=none"], "window: scale='none' is not accepted"),
+        (["task.name=byte"], "unknown task 'byte'; known are bytes, recall"),
+        (["task.length=0"], "bytes: length=0 is not accepted"),
+        (["model.num_kv_heads=3"], "must be a divisor of model.num_heads"),
+        (["model.head_dim=5"], "model.head_dim must be even with model.positions=rotary"),
+        (["model.max_length=5"], "model.max_length must be at least"),
+        (["train.stop_when_solved=true"], "the task bytes is never solved"),
+    ],
+)
+def test_refusals_say_the_field_the_value_and_what_is_accepted(as_users_run, fields, words):
+    assert words in refusal(WINDOW, *fields)
+
+
+def test_only_overrides_are_understood():
+    for argument in ("config.model.remat=1", "--config.model.remat", "--steps=3", "--config=x"):
+        with pytest.raises(settings.UsageError, match=r"written --config\.field=value"):
+            settings.load(WINDOW, [argument])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = ", "SyntaxError"),
+        ("x = 1", "AttributeError"),
+        ("def get_config(): return 3", "gives a int, not a ConfigDict"),
+        ("def get_config(): return {}['x']", "KeyError"),
+        (
+            "from configs import base\ndef get_config():\n    c = base.get_config()\n    c.modle = 1",
+            "AttributeError",
+        ),
+        (
+            "from ml_collections import ConfigDict\ndef get_config(): return ConfigDict({'attention': {'name'"
+            ": 'full'}})",
+            "config.task must be a ConfigDict with a name",
+        ),
+        (
+            "from ml_collections import ConfigDict\ndef get_config(): return ConfigDict({'attention': {'name'"
+            ": 'full'}, 'task': {'name': 'bytes'}})",
+            "config.name is missing",
+        ),
+    ],
+)
+def test_files_that_are_no_configs(tmp_path, text, words):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    assert words in refusal(file)
+
+
+def test_a_missing_file_and_an_argument_too_many():
+    assert "there is no file nowhere.py" in refusal("nowhere.py")
+    assert "too many positional arguments" in refusal(f"{WINDOW}:lsh")

@@ -1,0 +1,146 @@
+import ast
+import functools
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import experiments
+from experiments import checks, data, settings, train
+from tests.experiments import small
+
+
+@functools.cache
+def prepared(*fields):
+    config = small.load(*fields)
+    task = settings.task(config)
+    return config, task, train.train_step(config, task)
+
+
+def batches(task, seed=0):
+    return data.train_iterator(task, seed, 2)
+
+
+def steps(number, seed=0, *fields):
+    config, task, step = prepared(*fields)
+    state, iterator, metrics = train.init_state(config, task, seed), batches(task), {}
+    for _ in range(number):
+        state, metrics = step(state, next(iterator), np.int32(seed))
+    return state, metrics
+
+
+def test_the_abstract_state_describes_the_real_one():
+    config, task, _ = prepared()
+    real = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), train.init_state(config, task, 0))
+    assert train.abstract_state(config, task) == real
+    assert type(real.params) is dict and real.step == jax.ShapeDtypeStruct((), jnp.int32)
+
+
+def test_seeds_decide_the_first_state():
+    config, task, _ = prepared()
+    one, same, other = (train.init_state(config, task, seed) for seed in (0, 0, 1))
+    jax.tree.map(np.testing.assert_array_equal, one, same)
+    kernels = (state.params["output"]["kernel"] for state in (one, other))
+    assert (next(kernels) != next(kernels)).any()
+
+
+def test_training_lowers_the_loss_and_reports():
+    _, first = steps(1)
+    state, last = steps(60, 0, "train.steps=60", "optimizer.learning_rate=0.03")
+    assert last["loss"] < first["loss"] - 0.3
+    assert state.step == 60
+    assert set(first) == {"loss", "grad_norm", "learning_rate", "finite"}
+    assert first["finite"] and first["grad_norm"] > 0
+    assert np.isclose(first["learning_rate"], 1.5e-3)
+
+
+def test_the_step_is_a_pure_function_compiled_once_for_all_seeds():
+    one, _ = steps(3, 0, "model.dropout_rate=0.3")
+    same, _ = steps(3, 0, "model.dropout_rate=0.3")
+    jax.tree.map(np.testing.assert_array_equal, one, same)
+    steps(3, 5, "model.dropout_rate=0.3")
+    assert prepared("model.dropout_rate=0.3")[2]._cache_size() == 1  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def test_dropout_comes_from_seed_and_step():
+    config, task, step = prepared("model.dropout_rate=0.3")
+    batch = next(batches(task))
+
+    def loss(seed, number):
+        state = train.init_state(config, task, 0)._replace(step=jnp.int32(number))
+        return float(step(state, batch, np.int32(seed))[1]["loss"])
+
+    assert loss(0, 0) == loss(0, 0)
+    assert len({loss(0, 0), loss(0, 1), loss(1, 0)}) == 3
+
+
+def test_the_old_state_is_donated():
+    config, task, step = prepared()
+    state = train.init_state(config, task, 0)
+    step(state, next(batches(task)), np.int32(0))
+    assert state.params["output"]["kernel"].is_deleted()
+
+
+def test_a_gradient_that_is_not_finite_is_reported():
+    config, task, step = prepared()
+    state = train.init_state(config, task, 0)
+    state.params["output"]["bias"] = state.params["output"]["bias"].at[0].set(jnp.nan)
+    _, metrics = step(state, next(batches(task)), np.int32(0))
+    assert not metrics["finite"]
+
+
+def test_evaluation_sums_over_batches_of_any_size_and_length():
+    config, task, _ = prepared()
+    step, params = train.eval_step(config, task), train.init_state(config, task, 0).params
+    found = [
+        [sum(float(step(params, batch)[task.primary][part]) for batch in batches) for part in (0, 1)]
+        for batches in (list(data.eval_batches(task, "validation", size)) for size in (2, 256))
+    ]
+    assert np.allclose(*found)
+    assert found[0][1] == task.splits["validation"] * 4
+    sums = step(params, next(iter(data.eval_batches(task, "validation", 2, length=20))))
+    assert {"loss", task.primary} <= set(sums)
+
+
+def test_every_field_is_read():
+    assert set(checks.RULES) <= fields_read_by_the_step() | fields_named_in_the_code()
+
+
+class Recording:
+    """A config, or a section of one, that remembers which of its fields were read."""
+
+    def __init__(self, section, seen, prefix=""):
+        self._section, self._seen, self._prefix = section, seen, prefix
+
+    def __getattr__(self, field):
+        value = self._section[field]
+        self._seen.add(self._prefix + field)
+        return Recording(value, self._seen, f"{field}.") if hasattr(value, "to_dict") else value
+
+    def __getitem__(self, field):
+        return self._section[field]
+
+
+def fields_read_by_the_step():
+    config, task, _ = prepared()
+    seen = set()
+    recording = Recording(config, seen)
+    state = train.abstract_state(recording, task)
+    batch, seed = data.abstract_batch(task, 2), jax.ShapeDtypeStruct((), jnp.int32)
+    train.train_step(recording, task).trace(state, batch, seed)
+    return seen
+
+
+def fields_named_in_the_code():
+    """Fields that a run reads outside of the step: "config.section.field", or "settings.field" of train."""
+    found = set()
+    for path in Path(experiments.__file__).parent.rglob("*.py"):
+        if path.name in ("settings.py", "checks.py", "model.py", "optimizer.py"):
+            continue  # they check fields, or are traced above
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                match = re.search(r"\b(config|settings)\.([\w.]+)$", ast.unparse(node))
+                found |= {match[2], f"train.{match[2]}"} if match else set()
+    return found
