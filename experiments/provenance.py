@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("attention", "experiments")
 # Packages whose version can change a bit of the result; the others are recorded too.
 NUMERIC = ("jax", "jaxlib", "flax", "optax", "numpy", "grain", "orbax-checkpoint", "ml_collections")
-SWITCHES = ("XLA_", "OMP_", "MKL_", "LIBTPU_")  # beginnings of environment variables
+SWITCHES = ("XLA_", "OMP_", "MKL_", "LIBTPU_", "GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD")  # environment
 JAX_SETTINGS = (
     "jax_default_matmul_precision",
     "jax_default_prng_impl",
