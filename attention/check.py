@@ -1,13 +1,17 @@
 """Refusals of wrong use: each line names the argument, its value and what is accepted."""
 
+from __future__ import annotations
+
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
-from attention.interface import Attention
 from attention.mask import Mask
+
+if TYPE_CHECKING:
+    from attention.interface import Attention
 
 _CAPABILITY_OF_FIELD = {
     "query_segments": "segments",

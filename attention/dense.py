@@ -6,12 +6,11 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from attention.check import check_call, check_softmax_fields
+from attention.check import check_softmax_fields
 from attention.cost import softmax_flops
 from attention.dropout import drop, for_tokens
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
-from attention.operands import nothing_seen, operands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +56,7 @@ class Dense(SoftmaxAttention):
         )
         return Flops(counted.forward, 2 * counted.forward)
 
-    def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
-        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        if (nothing := nothing_seen(query, value)) is not None:
-            return nothing[0].astype(query.dtype), nothing[1]
-        query, key, value = operands(query, key, value, mask)
+    def _attend(self, query, key, value, mask, *, params, rng, gates):
         batch, query_length, num_heads, head_dim = query.shape
         key_length, num_kv_heads = key.shape[1:3]
         wide = jnp.promote_types(query.dtype, jnp.float32)
@@ -82,4 +77,4 @@ class Dense(SoftmaxAttention):
         )
         lse = jnp.where(sees, jnp.where(sees, greatest, 0) + jnp.log(total), -jnp.inf)[..., 0]
         lse = lse.transpose(0, 3, 1, 2).reshape(batch, query_length, num_heads)
-        return output.reshape(batch, query_length, num_heads, -1).astype(query.dtype), lse
+        return output.reshape(batch, query_length, num_heads, -1), lse

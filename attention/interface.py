@@ -9,9 +9,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from attention.check import check_call
 from attention.mask import Mask
+from attention.operands import operands
 
 Params = Mapping[str, Any]
 
@@ -121,9 +124,11 @@ class Attention(abc.ABC):
 
 
 class SoftmaxAttention(Attention):
-    """A variant whose output is a softmax-weighted mean, so that parts of it merge by their log-sum-exp."""
+    """A variant whose output is a softmax-weighted mean, so that parts of it merge by their log-sum-exp.
 
-    @abc.abstractmethod
+    A subclass writes `_attend`; this class checks the call before it and gives the output its dtype.
+    """
+
     def attend(
         self,
         query: Float[Array, "B T N H"],
@@ -137,8 +142,31 @@ class SoftmaxAttention(Attention):
     ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
         """Output and, in float32 or wider, the log of the sum of exponentials of each row's logits.
 
-        The log-sum-exp is taken before dropout. A row that sees nothing has output 0 and -inf.
+        The log-sum-exp is taken before dropout. A row that sees nothing has output 0 and -inf. Raises as
+        calling does.
         """
+        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
+        if query.size and value.size:
+            arrays = operands(query, key, value, mask)
+            output, lse = self._attend(*arrays, mask, params=params, rng=rng, gates=gates)
+        else:
+            output = jnp.zeros((*query.shape[:3], value.shape[3]))
+            lse = jnp.full(query.shape[:3], -jnp.inf, jnp.promote_types(query.dtype, jnp.float32))
+        return output.astype(query.dtype), lse
+
+    @abc.abstractmethod
+    def _attend(
+        self,
+        query: Float[Array, "B T N H"],
+        key: Float[Array, "B S K H"],
+        value: Float[Array, "B S K V"],
+        mask: Mask,
+        *,
+        params: Params,
+        rng: Key[Array, ""] | None,
+        gates: Float[Array, "B T N G"] | None,
+    ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
+        """`attend` for arguments that fit, none of them empty: padded tokens are zero, keys are there."""
 
     def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         return self.attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]

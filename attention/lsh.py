@@ -13,14 +13,13 @@ from jaxtyping import Array, Float, Int, Key
 
 from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
-from attention.check import check_call, check_count, check_field, check_softmax_fields, is_int
+from attention.check import check_count, check_field, check_softmax_fields, is_int
 from attention.cost import softmax_flops
 from attention.dropout import Dropout, kept, query_words
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
-from attention.operands import nothing_seen, operands
 from attention.tiles import static_tiles, without_peeling
 from attention.visibility import NOWHERE
 
@@ -103,11 +102,7 @@ class LSH(SoftmaxAttention):
         hashing = 2 * batch * num_heads * self.num_hashes * query_length * head_dim * columns
         return Flops(counted.forward + hashing, counted.backward)
 
-    def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
-        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        if (nothing := nothing_seen(query, value)) is not None:
-            return nothing[0].astype(query.dtype), nothing[1]
-        query, key, value = operands(query, key, value, mask)
+    def _attend(self, query, key, value, mask, *, params, rng, gates):
         key = unit(key).astype(query.dtype)
         valid, segments = _one_description(mask)
         buckets = lsh_buckets(self, query, rng)
@@ -118,7 +113,7 @@ class LSH(SoftmaxAttention):
         rounds = self._attend_rounds(query, key, value, order, valid, mask.causal, words)
         alone = self._attend_self(query, key, value, rounds[1], valid, words)
         output, lse = merge([rounds, alone])
-        return output.astype(query.dtype), lse
+        return output, lse
 
     def _num_buckets(self, length: int) -> int:
         return self.num_buckets or max(2, 2 * math.ceil(length / self.chunk_size / 2))

@@ -21,13 +21,5 @@ def operands(query, key, value, mask: Mask):
     return query, _zeroed(key, mask.key_valid), value
 
 
-def nothing_seen(query, value):
-    """Output B T N V and log-sum-exp B T N where there are no keys or no queries; None if there are both."""
-    if query.size and value.size:
-        return None
-    wide = jnp.promote_types(query.dtype, jnp.float32)
-    return jnp.zeros((*query.shape[:3], value.shape[3]), wide), jnp.full(query.shape[:3], -jnp.inf, wide)
-
-
 def _zeroed(array, valid):
     return array if valid is None else jnp.where(valid[:, :, None, None], array, 0)

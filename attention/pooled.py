@@ -10,14 +10,13 @@ import numpy as np
 
 from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
-from attention.check import check_block_fields, check_call, check_count, check_field, check_softmax_fields
+from attention.check import check_block_fields, check_count, check_field, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.dropout import for_tokens
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
-from attention.operands import nothing_seen, operands
 from attention.tiles import LONGEST_SLAB, slab_or_tiles, without_peeling
 from attention.visibility import FAR, NOWHERE, Interval, Placed, visible
 
@@ -99,12 +98,7 @@ class Pooled(SoftmaxAttention):
         pooling = 2 * batch * num_kv_heads * members * width
         return Flops(counted.forward + pooling, counted.backward + 2 * pooling)
 
-    def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
-        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        if (nothing := nothing_seen(query, value)) is not None:
-            return nothing[0].astype(query.dtype), nothing[1]
-        query_dtype = query.dtype
-        query, key, value = operands(query, key, value, mask)
+    def _attend(self, query, key, value, mask, *, params, rng, gates):
         spans = self._spans(query.shape[1], key.shape[1], mask.causal)
         pools, pool_queries = _keys_as_pools(key, value, mask), self._pool_queries(params, key.shape[2:])
         parts = []
@@ -116,7 +110,7 @@ class Pooled(SoftmaxAttention):
                 bias = self.count_members and level > 0
                 parts.append(self._attend_level(query, pools, spans[level], mask, bias, level_rng))
         output, lse = merge(parts)
-        return output.astype(query_dtype), lse
+        return output, lse
 
     def _pool_queries(self, params, shape: tuple[int, ...]):
         """What weights the members of the pools of each level (K H each), None for the mean."""

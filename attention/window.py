@@ -4,11 +4,10 @@ import dataclasses
 from typing import ClassVar
 
 from attention.blocks import band_block
-from attention.check import check_block_fields, check_call, check_count, check_softmax_fields
+from attention.check import check_block_fields, check_count, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
-from attention.operands import nothing_seen, operands
 from attention.tiled import band_attention
 from attention.visibility import default_band
 
@@ -60,11 +59,7 @@ class Window(SoftmaxAttention):
             count_pairs(*band), batch=batch, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim
         )
 
-    def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
-        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        if (nothing := nothing_seen(query, value)) is not None:
-            return nothing[0].astype(query.dtype), nothing[1]
-        query, key, value = operands(query, key, value, mask)
+    def _attend(self, query, key, value, mask, *, params, rng, gates):
         before, after = self._band(mask.causal)
         rows = query.shape[0] * query.shape[2]
         query_block = self.query_block or band_block(rows, before + after + 1, query.shape[1])
@@ -74,7 +69,7 @@ class Window(SoftmaxAttention):
             logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
             dropout_rate=self.dropout_rate, rng=rng,
         )  # fmt: skip
-        return output.astype(query.dtype), lse
+        return output, lse
 
     def _band(self, causal: bool) -> tuple[int, int]:
         return self.window_size - 1, 0 if causal else self.window_size - 1
