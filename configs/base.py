@@ -19,15 +19,15 @@ def get_config() -> Any:
 
     model = config.model = ConfigDict()
     model.num_layers = 2
-    model.num_heads = 4
+    model.num_heads = 2
     model.num_kv_heads = optional(None)  # heads of keys and values, a divisor of num_heads; None: num_heads
     model.model_dim = 128
-    model.head_dim = 32  # width of a query and of a key
+    model.head_dim = 64  # width of a query and of a key
     model.value_dim = optional(None)  # width of a value; None: head_dim
     model.mlp_dim = 512  # inner width of the feed-forward layer; 0: there is none
     model.norm = "pre"  # pre, post
     model.positions = "rotary"  # learned, sinusoidal, rotary, none
-    model.conv_width = 0  # tokens of a causal depthwise convolution before the attention; 0: there is none
+    model.conv_width = 4  # tokens of a causal depthwise convolution before the attention; 0: there is none
     model.dropout_rate = 0.0  # of embeddings and residual branches; that of the weights is attention's
     model.init = "xavier"  # of the matrices: xavier, he, normal
     model.init_std = 0.02  # of the embeddings, and of the matrices if init is normal
@@ -36,9 +36,9 @@ def get_config() -> Any:
     model.remat = False  # recompute a layer's activations in the backward pass instead of keeping them
 
     optimizer = config.optimizer = ConfigDict()  # AdamW
-    optimizer.learning_rate = 3e-3  # the highest
+    optimizer.learning_rate = 6e-3  # the highest
     optimizer.schedule = "cosine"  # cosine (to 0 at the last step), rsqrt, constant
-    optimizer.warmup_steps = 50  # linear, before the schedule
+    optimizer.warmup_steps = 20  # linear, before the schedule
     optimizer.weight_decay = 0.1  # of matrices, times the learning rate
     optimizer.beta1 = 0.9
     optimizer.beta2 = 0.99
@@ -46,15 +46,15 @@ def get_config() -> Any:
     optimizer.clip_norm = optional(1.0)  # of the whole gradient; None: no clipping
 
     train = config.train = ConfigDict()
-    train.batch_size = 8  # over all devices
-    train.steps = 400
-    train.eval_every = 100  # steps between validations; the best one's parameters are tested
-    train.checkpoint_every = 100  # steps
+    train.batch_size = 2  # over all devices
+    train.steps = 200
+    train.eval_every = 50  # steps between validations; the best one's parameters are tested
+    train.checkpoint_every = 50  # steps
     train.log_every = 10  # steps
     train.stop_when_solved = False  # stop at a validation that reaches the task's `solved`
 
     evaluation = config.eval = ConfigDict()
-    evaluation.batch_size = 16  # over all devices
+    evaluation.batch_size = 8  # over all devices
     evaluation.timed_steps = 10  # training steps to measure speed and memory with, after training; 0: neither
 
     return config.lock()

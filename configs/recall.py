@@ -14,15 +14,19 @@ def get_config(attention: str = "full"):
     config.attention = ConfigDict({"name": attention})
     config.task = ConfigDict({"name": "recall"})
 
-    config.model.num_heads = 1
-    config.model.model_dim = 64
-    config.model.head_dim = 64
-    config.model.mlp_dim = 0
-    config.model.positions = "none"
-    config.model.conv_width = 3
+    model = config.model
+    model.num_heads = 1
+    model.model_dim = 64
+    model.head_dim = 64
+    model.mlp_dim = 0
+    model.positions = "none"
+    model.conv_width = 3
+
+    config.optimizer.learning_rate = 3e-3
+    config.optimizer.warmup_steps = 50
 
     config.train.batch_size = 64
     config.train.steps = 400
-    config.train.eval_every = 50
     config.train.stop_when_solved = True
+    config.eval.batch_size = 64
     return config

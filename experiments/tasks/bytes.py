@@ -53,8 +53,8 @@ class Bytes(Task):
     better: ClassVar = "lower"
 
     length: int = 1024
-    num_validation: int = 64
-    num_test: int = 256
+    num_validation: int = 32
+    num_test: int = 128
     data_dir: str | None = None  # None: the standard library of the Python that runs
     eval_lengths: tuple[int, ...] = ()
 

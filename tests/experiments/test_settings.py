@@ -46,7 +46,7 @@ def test_all_fields_are_resolved_and_stay_so():
         "name": "window", "window_size": 128, "scale": None, "temperature": 1.0, "softcap": None,
         "dropout_rate": 0.0, "query_block": None, "key_block": None,
     }  # fmt: skip
-    assert config.task.num_test == 256
+    assert config.task.num_test == 128
     assert json.loads(json.dumps(config.to_dict())) is not None
     with pytest.raises(AttributeError):
         config.model.other = 1
