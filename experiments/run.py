@@ -121,12 +121,13 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool) -> in
         record = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
         files.write_json(folder / "config.json", record["config"])
     todo = [seed for seed in cell.config.seeds if not contents.settled(record, seed)]
-    if not todo and record["outcome"] in (records.FINISHED, records.DIVERGED):
-        out.print(f"finished: {folder}", markup=False)
-        _results(out, record, folder)
-        return record["exit_code"]
     changed = provenance.differences(record["provenance"], cell.provenance)
     changes = [f"{name} was {before}, is {now}" for name, (before, now) in changed.items()]
+    if not todo and record["outcome"] in (records.FINISHED, records.DIVERGED):
+        since = f" (since then: {'; '.join(changes)})" if changes else ""
+        out.print(f"{record['outcome']}: {folder}{since}", markup=False)
+        _results(out, record, folder)
+        return record["exit_code"]
     if changes and not allow_changes:
         screen.refuse(out, folder, changes)
         return NOT_COMPARABLE

@@ -139,6 +139,11 @@ def test_a_finished_run_is_shown_not_repeated(undisturbed, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "finished:" in shown and "recall-full" in shown and "chance" in shown
     assert record_of(undisturbed) == before
+    with monkeypatch.context() as patch:
+        now = provenance.gather()
+        patch.setattr(provenance, "gather", lambda: now | {"code_sha256": "0" * 64})
+        assert launch.main(command(undisturbed)) == 0
+    assert "since then: code was" in capsys.readouterr().out
 
 
 def test_same_command_twice_gives_the_same_bits(undisturbed, tmp_path):
