@@ -15,7 +15,8 @@ def tiny(**changes):
     with config.unlocked():
         config.attention = {"name": "full"}
         config.task = {"name": "bytes", "length": T}
-        config.model.update({"num_layers": 3, "num_heads": N, "model_dim": D, "head_dim": H, "mlp_dim": F})
+        config.model.update({"num_layers": 3, "num_heads": N, "model_dim": D, "head_dim": H})
+        config.model.update({"mlp_dim": F, "conv_width": 0})
         config.model.update(changes)
     return config
 
