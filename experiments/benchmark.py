@@ -53,10 +53,9 @@ def gradient(name: str, query, key, value, cotangent):
 
 def measure_cell(name: str, length: int) -> dict[str, Any]:
     """Time, compile time and compiled memory of forward and gradient, in this process."""
-    shape = (SHAPE["batch"], length, SHAPE["num_heads"], SHAPE["head_dim"])
-    arrays = [jax.random.normal(k, shape, jnp.float32) for k in jax.random.split(jax.random.key(length), 4)]
     cell: dict[str, Any] = {"name": name, "length": length, "provenance": provenance.gather()}
-    for part, function, inputs in (("forward", attend, arrays[:3]), ("gradient", gradient, arrays)):
+    for part, function, count in (("forward", attend, 3), ("gradient", gradient, 4)):
+        inputs = fresh(length, count, 0)
         start = time.perf_counter()
         compiled = jax.jit(functools.partial(function, name)).lower(*inputs).compile()
         seconds = time.perf_counter() - start
@@ -65,15 +64,24 @@ def measure_cell(name: str, length: int) -> dict[str, Any]:
         if reason := measure.shortage(memory["total"], jax.devices()[0]):
             cell[part] |= {"outcome": "out of memory (compiled)", "reason": reason}
         else:
-            cell[part] |= {"outcome": "measured", "seconds": _timed(compiled, inputs)}
+            cell[part] |= {"outcome": "measured", "seconds": _timed(compiled, length, count)}
     return cell
 
 
-def _timed(compiled, inputs) -> dict[str, float | int]:
-    first = measure.times(lambda _: compiled(*inputs), 1, warm_up=1)[0]
-    return measure.spread(
-        measure.times(lambda _: compiled(*inputs), max(3, min(CALLS, int(SECONDS / first))), 0)
-    )
+def fresh(length: int, count: int, draw: int) -> list[jax.Array]:
+    """`count` standard normal arrays (1 T 8 64), others for each draw."""
+    shape = (SHAPE["batch"], length, SHAPE["num_heads"], SHAPE["head_dim"])
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(length), draw), count)
+    return jax.block_until_ready([jax.random.normal(key, shape, jnp.float32) for key in keys])
+
+
+def _timed(compiled: Any, length: int, count: int) -> dict[str, float | int]:
+    def seconds(calls: int) -> list[float]:
+        draws = (fresh(length, count, draw) for draw in range(calls + measure.WARM_UP))
+        return measure.times(lambda arrays: compiled(*arrays), draws)
+
+    first = seconds(1)[0]
+    return measure.spread(seconds(max(3, min(CALLS, int(SECONDS / first)))))
 
 
 def run_cell(name: str, length: int) -> dict[str, Any]:

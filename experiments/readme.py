@@ -36,7 +36,8 @@ def main() -> int:
             "README.md is in step" if old == new else "README.md is out of step: python -m experiments.readme"
         )
         return int(old != new)
-    figures.results(RESULTS, ROOT / PICTURE)
+    if PICTURE in new:
+        figures.results(RESULTS, ROOT / PICTURE)
     files.write(README, new)
     return 0
 
@@ -70,6 +71,8 @@ def results_block() -> str:
     for _, record in found:
         tasks.setdefault(record["task"]["name"], []).append(record)
     sections = [_task_section(group) for _, group in sorted(tasks.items())]
+    if not sections:
+        return "No run is in results/ yet."
     return "\n\n".join([*sections, f"![Learning curves, and time by length]({PICTURE})"])
 
 

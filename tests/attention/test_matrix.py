@@ -1,0 +1,72 @@
+"""attention_matrix: the weights of any variant, read from its outputs."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attention import Full, Mask, attention_matrix
+from tests.attention import oracle
+from tests.attention.cases import BATCH, LENGTH, NUM_HEADS, first_cases, forward, inputs, logit_scale
+from tests.attention.masks import build, honours
+from tests.attention.tolerances import assert_close
+
+FIRST = pytest.mark.parametrize("case", first_cases(), ids=str)
+
+
+def matrix_of(case, mask):
+    given = inputs(case.variant, num_kv_heads=NUM_HEADS)
+    return given, attention_matrix(
+        case.variant, given.query, given.key, mask, params=given.params, rng=given.rng
+    )
+
+
+@FIRST
+def test_it_takes_values_to_the_output(case):
+    mask = Mask(causal=case.variant.capabilities.causal)
+    given, matrix = matrix_of(case, mask)
+    assert matrix.shape == (BATCH, NUM_HEADS, LENGTH, LENGTH)
+    assert_close(jnp.einsum("BNTS,BSNV->BTNV", matrix, given.value), forward(case.variant, given, mask)[0])
+
+
+@FIRST
+def test_rows_sum_to_one_or_to_zero_where_nothing_is_seen(case):
+    mask = build("holes", case.variant.capabilities.causal, BATCH, LENGTH, LENGTH)
+    if not honours(case.variant, mask):
+        return
+    given, matrix = matrix_of(case, mask)
+    sees = np.isfinite(forward(case.variant, given, mask)[1]).transpose(0, 2, 1)
+    assert sees.any()
+    assert not sees.all()
+    assert_close(matrix.sum(-1), sees)
+    assert (matrix >= 0).all()
+    assert (jnp.moveaxis(matrix, 3, 1)[~np.asarray(mask.key_valid)] == 0).all()
+
+
+@FIRST
+def test_causal_is_lower_triangular(case):
+    if case.variant.capabilities.causal:
+        assert (np.triu(matrix_of(case, Mask(causal=True))[1], 1) == 0).all()
+
+
+def test_full_is_the_softmax():
+    """Grouped queries, fewer queries than keys, and a length that the slices do not divide."""
+    given = inputs(Full(), length=5, key_length=11)
+    matrix = attention_matrix(Full(), given.query, given.key, Mask(causal=True))
+    allowed = np.tril(np.ones((BATCH, 5, 11), bool), 6)
+    expected = oracle.attend(given.query, given.key, given.value, allowed, logit_scale(Full())).weight
+    assert_close(matrix, expected)
+
+
+def test_the_worked_example():
+    """Three tokens as queries, keys and values: softmax of [[2.08, 1.96, 1.88], ...] / sqrt(2)."""
+    tokens = jnp.asarray([[1.2, 0.8], [0.9, 1.1], [0.7, 1.3]])[None, :, None]
+    matrix = attention_matrix(Full(), tokens, tokens, Mask())[0, 0]
+    expected = [[0.3588, 0.3296, 0.3115], [0.3209, 0.3348, 0.3444], [0.2966, 0.3368, 0.3666]]
+    np.testing.assert_allclose(matrix, expected, atol=5e-5)
+    expected = [[0.9453, 1.0547], [0.9274, 1.0726], [0.9156, 1.0844]]
+    np.testing.assert_allclose(Full()(tokens, tokens, tokens, Mask())[0, :, 0], expected, atol=5e-5)
+
+
+def test_no_keys_no_columns():
+    given = inputs(Full(), length=3, key_length=0)
+    assert attention_matrix(Full(), given.query, given.key, Mask()).shape == (BATCH, NUM_HEADS, 3, 0)
