@@ -1,5 +1,6 @@
 """attention_matrix: the weights of any variant, read from its outputs."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,20 +13,20 @@ from tests.attention.tolerances import assert_close
 
 FIRST = pytest.mark.parametrize("case", first_cases(), ids=str)
 
+matrix = jax.jit(attention_matrix, static_argnums=0)
+
 
 def matrix_of(case, mask):
     given = inputs(case.variant, num_kv_heads=NUM_HEADS)
-    return given, attention_matrix(
-        case.variant, given.query, given.key, mask, params=given.params, rng=given.rng
-    )
+    return given, matrix(case.variant, given.query, given.key, mask, params=given.params, rng=given.rng)
 
 
 @FIRST
 def test_it_takes_values_to_the_output(case):
     mask = Mask(causal=case.variant.capabilities.causal)
-    given, matrix = matrix_of(case, mask)
-    assert matrix.shape == (BATCH, NUM_HEADS, LENGTH, LENGTH)
-    assert_close(jnp.einsum("BNTS,BSNV->BTNV", matrix, given.value), forward(case.variant, given, mask)[0])
+    given, weight = matrix_of(case, mask)
+    assert weight.shape == (BATCH, NUM_HEADS, LENGTH, LENGTH)
+    assert_close(jnp.einsum("BNTS,BSNV->BTNV", weight, given.value), forward(case.variant, given, mask)[0])
 
 
 @FIRST
@@ -33,13 +34,13 @@ def test_rows_sum_to_one_or_to_zero_where_nothing_is_seen(case):
     mask = build("holes", case.variant.capabilities.causal, BATCH, LENGTH, LENGTH)
     if not honours(case.variant, mask):
         return
-    given, matrix = matrix_of(case, mask)
+    given, weight = matrix_of(case, mask)
     sees = np.isfinite(forward(case.variant, given, mask)[1]).transpose(0, 2, 1)
     assert sees.any()
     assert not sees.all()
-    assert_close(matrix.sum(-1), sees)
-    assert (matrix >= 0).all()
-    assert (jnp.moveaxis(matrix, 3, 1)[~np.asarray(mask.key_valid)] == 0).all()
+    assert_close(weight.sum(-1), sees)
+    assert (weight >= 0).all()
+    assert (jnp.moveaxis(weight, 3, 1)[~np.asarray(mask.key_valid)] == 0).all()
 
 
 @FIRST

@@ -1,0 +1,152 @@
+"""Wrong calls: the error names the argument, its shape or value, and what would be accepted."""
+
+import dataclasses
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import attention
+from attention import Dense, Full, Mask, SoftmaxAttention, Window
+from tests.attention.cases import call, first_cases, inputs
+
+pytestmark = pytest.mark.usefixtures("as_users_run")
+
+SELF = pytest.mark.parametrize("case", first_cases(), ids=str)
+
+
+def zeros(*shape, dtype=jnp.float32):
+    return jnp.zeros(shape, dtype)
+
+
+USUAL = {"query": zeros(2, 5, 4, 8), "key": zeros(2, 7, 2, 8), "value": zeros(2, 7, 2, 6), "mask": Mask()}
+
+
+def refused(*pieces: str, **changed: Any) -> None:
+    """Every exact variant answers the usual call, so changed, by a ValueError that says all `pieces`."""
+    arguments = USUAL | changed
+    operands = [arguments.pop(name) for name in ("query", "key", "value", "mask")]
+    for variant in (Full(), Dense(), Window(window_size=3)):
+        with pytest.raises(ValueError) as refusal:
+            variant(*operands, **arguments)
+        for piece in pieces:
+            assert piece in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+def test_four_axes(name):
+    refused(name, "4 axes", "(5, 8)", **{name: zeros(5, 8)})
+
+
+def test_the_other_layout_is_noticed():
+    """(batch, heads, length, width) in place of (batch, length, heads, width)."""
+    refused("key (2, 2, 7, 8)", "value (2, 7, 2, 6)", "length", key=zeros(2, 2, 7, 8))
+
+
+def test_head_widths_agree():
+    refused("key (2, 7, 2, 9)", "query (2, 5, 4, 8)", "head width", key=zeros(2, 7, 2, 9))
+
+
+def test_batches_agree():
+    refused("value (3, 7, 2, 6)", "query (2, 5, 4, 8)", "batch", value=zeros(3, 7, 2, 6))
+
+
+def test_lengths_of_keys_and_values_agree():
+    refused("key (2, 7, 2, 8)", "value (2, 8, 2, 6)", "length", value=zeros(2, 8, 2, 6))
+    refused("query (the keys, as key is None)", "(2, 7, 2, 6)", key=None)
+
+
+def test_heads_agree():
+    refused("key (2, 7, 2, 8)", "value (2, 7, 4, 6)", "heads", value=zeros(2, 7, 4, 6))
+
+
+def test_key_heads_divide_query_heads():
+    key, value = zeros(2, 7, 3, 8), zeros(2, 7, 3, 6)
+    refused("3 heads", "(2, 7, 3, 6)", "(2, 5, 4, 8)", "divide", key=key, value=value)
+    refused("0 heads", "(2, 7, 0, 6)", key=zeros(2, 7, 0, 8), value=zeros(2, 7, 0, 6))
+
+
+def test_dtypes_agree_and_are_floating():
+    refused("key", "bfloat16", "float32", key=zeros(2, 7, 2, 8, dtype=jnp.bfloat16))
+    refused("query", "int32", "floating", query=zeros(2, 5, 4, 8, dtype=jnp.int32))
+
+
+@pytest.mark.parametrize(
+    ("field", "length"),
+    [
+        ("query_valid", 5),
+        ("key_valid", 7),
+        ("query_positions", 5),
+        ("query_segments", 5),
+        ("key_segments", 7),
+    ],
+)
+def test_shapes_of_mask_arrays(field, length):
+    dtype = bool if field.endswith("valid") else int
+    for shape in ((2, length + 1), (3, length), (length,)):
+        mask = dataclasses.replace(Mask(), **{field: jnp.ones(shape, dtype)})
+        refused(f"mask.{field}", str(shape), str((2, length)), str((1, length)), mask=mask)
+
+
+def test_dtypes_of_mask_arrays():
+    refused("mask.key_valid", "float32", "bool", mask=Mask(key_valid=jnp.ones((2, 7))))
+    refused(
+        ValueError,
+        "mask.query_positions",
+        "bool",
+        "integer",
+        mask=Mask(query_positions=jnp.ones((2, 5), bool)),
+    )
+
+
+def test_segments_come_in_pairs_and_key_positions_with_query_positions():
+    for field, length in (("query_segments", 5), ("key_segments", 7)):
+        mask = dataclasses.replace(Mask(), **{field: jnp.ones((2, length), int)})
+        refused("query_segments", "key_segments", mask=mask)
+    mask = Mask(key_positions=jnp.ones((2, 7), int))
+    refused("mask.key_positions", "mask.query_positions", mask=mask)
+
+
+def test_rng_is_a_typed_key():
+    refused("rng", "jax.random.key", "uint32", rng=jax.random.PRNGKey(0))
+    refused("rng", "jax.random.key", rng=jnp.zeros(2))
+
+
+def test_surplus_arguments_are_refused():
+    refused("gates", "(2, 5, 4, 1)", gates=zeros(2, 5, 4, 1))
+    refused("params", "surplus", params={"surplus": 1})
+
+
+@SELF
+def test_each_variant_checks_its_calls(case):
+    """Whoever writes a new variant cannot forget to: one wrong shape for every one of them."""
+    given = inputs(case.variant)
+    with pytest.raises(ValueError, match=re.escape(str(given.value[:1].shape))):
+        call(
+            case.variant, given._replace(value=given.value[:1]), Mask(causal=case.variant.capabilities.causal)
+        )
+    with pytest.raises(ValueError, match=r"mask\.key_valid"):
+        mask = Mask(case.variant.capabilities.causal, key_valid=jnp.ones((1, 3), bool))
+        call(case.variant, given, mask)
+
+
+@SELF
+def test_shapes_and_dtypes_of_what_comes_back(case):
+    """Output B T N V like the query, log-sum-exp B T N in float32; a call is `attend` without the latter."""
+    mask = Mask(causal=case.variant.capabilities.causal)
+    for dtype in (jnp.float32, jnp.bfloat16):
+        given = inputs(case.variant, dtype=dtype)
+        output, lse = jax.eval_shape(lambda x: call(case.variant, x, mask), given)
+        assert output.shape == (*given.query.shape[:3], given.value.shape[3])
+        assert (output.dtype, lse.dtype, lse.shape) == (dtype, jnp.float32, given.query.shape[:3])
+    if issubclass(type(case.variant), SoftmaxAttention):
+        called = case.variant(given.query, given.key, given.value, mask, params=given.params)
+        assert (called == call(case.variant, given, mask)[0]).all()
+
+
+def test_public_names_are_what_is_exported():
+    assert sorted(attention.__all__) == sorted(set(attention.__all__))
+    assert all(hasattr(attention, name) for name in attention.__all__)
+    assert all(getattr(attention, name).__doc__ for name in attention.__all__)
