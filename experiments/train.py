@@ -38,7 +38,7 @@ def abstract_state(config: Config, task: Task) -> TrainState:
     return jax.eval_shape(_init(config, task), 0)
 
 
-def train_step(config: Config, task: Task) -> Callable[[TrainState, Batch, int], tuple[TrainState, Metrics]]:
+def train_step(config: Config, task: Task) -> jax.stages.Wrapped:
     """(state, batch, seed int32) -> (state, metrics), compiled once for all seeds; the old state is donated.
 
     Metrics, scalars: `loss` (nats), `grad_norm` before clipping, `learning_rate`, `finite` (loss and
@@ -50,7 +50,7 @@ def train_step(config: Config, task: Task) -> Callable[[TrainState, Batch, int],
 
     def loss_fn(params: Params, batch: Batch, rng: Array) -> Array:
         total, weight = task.losses(forward(params, batch, rng), batch)["loss"]
-        return total / jnp.maximum(weight, 1)
+        return total / weight
 
     def step(state: TrainState, batch: Batch, seed: Seed) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(_stream(seed, "step"), state.step)
@@ -69,8 +69,8 @@ def train_step(config: Config, task: Task) -> Callable[[TrainState, Batch, int],
     return jax.jit(step, donate_argnums=0)
 
 
-def eval_step(config: Config, task: Task) -> Callable[[Params, Batch], dict[str, tuple[Array, Array]]]:
-    """(params, batch) -> the task's sums by metric, each with its weight."""
+def eval_step(config: Config, task: Task) -> jax.stages.Wrapped:
+    """(params, batch) -> {metric: (sum, weight)} of the task, compiled once for each shape."""
     forward = _forward(config, task)
     return jax.jit(lambda params, batch: task.losses(forward(params, batch, None), batch))
 

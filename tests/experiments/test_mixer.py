@@ -42,7 +42,9 @@ def test_it_is_attention_between_projections():
 
 def test_shared_keys_have_no_projection():
     class Shared(attention.Dense):
-        capabilities = dataclasses.replace(attention.Dense().capabilities, shared_key=True)
+        @property
+        def capabilities(self):
+            return dataclasses.replace(attention.Dense().capabilities, shared_key=True)
 
         def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
             assert key is None

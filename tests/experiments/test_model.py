@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,7 @@ TOKENS = jnp.asarray(np.random.default_rng(0).integers(16, size=(2, 12)), jnp.in
 
 
 @functools.cache
-def build(*fields, task=Recall, seed=0):
+def build(*fields, task=Recall, seed=0) -> Any:
     config = small.load("model.init_std=0.5", *fields)
     fields = config.task.to_dict()
     del fields["name"]

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +36,7 @@ def test_no_warm_up():
     assert np.isclose(rates("optimizer.schedule=rsqrt", "optimizer.warmup_steps=0")[3], 0.25)
 
 
-def update(params, grads, *fields):
+def update(params, grads, *fields) -> Any:
     config = small.load("optimizer.schedule=constant", "optimizer.warmup_steps=0", *fields)
     transform = optimizer.make(config.optimizer, config.train.steps)
     return transform.update(grads, transform.init(params), params)[0]
