@@ -1,9 +1,12 @@
 """Set up before anything of ours is imported: shapes checked, jax on the CPU, nothing random."""
 
+import gc
 import os
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import jax
 import jaxtyping
 import pytest
 from hypothesis import settings
@@ -15,6 +18,21 @@ jaxtyping.install_import_hook(["attention", "experiments"], "tests.typechecked.t
 
 settings.register_profile("same-every-time", derandomize=True, deadline=None, database=None, max_examples=25)
 settings.load_profile("same-every-time")
+
+MAPS = Path("/proc/self/maps")
+MOST_MAPS = 20_000  # Linux allows a process 65,530 memory maps, and XLA aborts at the next one
+EVERY = 20  # tests
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Forget compiled programs before their memory maps run out: each of them holds several."""
+    item.session.num_torn_down = getattr(item.session, "num_torn_down", 0) + 1
+    if item.session.num_torn_down % EVERY == 0 and MAPS.exists():
+        with MAPS.open("rb") as maps:
+            count = sum(1 for _ in maps)
+        if count > MOST_MAPS:
+            jax.clear_caches()
+            gc.collect()
 
 
 @pytest.fixture
