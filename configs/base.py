@@ -27,7 +27,9 @@ def get_config() -> Any:
     model.mlp_dim = 512  # inner width of the feed-forward layer; 0: there is none
     model.norm = "pre"  # pre, post
     model.positions = "rotary"  # learned, sinusoidal, rotary, none
-    model.conv_width = 4  # tokens of a causal depthwise convolution before the attention; 0: there is none
+    # Tokens of a causal depthwise convolution before the attention; 0: there is none. On `bytes` it learns
+    # within a minute what follows what, for which attention alone takes several.
+    model.conv_width = 4
     model.dropout_rate = 0.0  # of embeddings and residual branches; that of the weights is attention's
     model.init = "xavier"  # of the matrices: xavier, he, normal
     model.init_std = 0.02  # of the embeddings, and of the matrices if init is normal

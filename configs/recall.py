@@ -1,17 +1,26 @@
 """Recall of 32 pairs among 128 tokens, with any attention:
 
-python launch.py --config=configs/recall.py:window
+    python launch.py --config=configs/recall.py:window
+
+With any variant but `full` and `dense` the hyperparameters are short, so that one layer cannot see all.
 """
 
 from ml_collections import ConfigDict
 
 from configs import base
 
+# At their defaults these would see all of 128 tokens.
+SHORT = {
+    "window": {"window_size": 16},
+    "pooled": {"window_size": 16},
+    "lsh": {"chunk_size": 16},
+}
+
 
 def get_config(attention: str = "full"):
     config = base.get_config()
     config.name = f"recall-{attention}"
-    config.attention = ConfigDict({"name": attention})
+    config.attention = ConfigDict({"name": attention, **SHORT.get(attention, {})})
     config.task = ConfigDict({"name": "recall"})
 
     model = config.model
