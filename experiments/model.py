@@ -165,7 +165,8 @@ class Transformer(nnx.Module):
                 )
             x += self.position_embedding(jnp.arange(length))
         if self.positions == "sinusoidal":
-            x += sinusoidal(length, x.shape[-1])
+            # As in the paper: the table, of size 1, would drown tokens that start much smaller.
+            x = x * x.shape[-1] ** 0.5 + sinusoidal(length, x.shape[-1])
         return x.astype(self.dtype)
 
 
