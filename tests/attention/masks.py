@@ -64,11 +64,10 @@ def placed(batch: int, query_length: int, key_length: int) -> Mask:
 
 
 def shifted(batch: int, query_length: int, key_length: int) -> Mask:
-    """The default order far from zero, as in a cache or a shard: queries some way ahead of the keys."""
-    query = np.arange(query_length)[None] + 1000 + key_length - query_length + 3
-    return Mask(
-        query_positions=jnp.asarray(query), key_positions=jnp.asarray(np.arange(key_length)[None] + 1000)
-    )
+    """The default order where float32 cannot tell neighbours apart; queries three ahead of the keys."""
+    query, key = (np.arange(x, dtype=np.int32)[None] + 2**29 for x in (query_length, key_length))
+    query = query + (key_length - query_length + 3)
+    return Mask(query_positions=jnp.asarray(query), key_positions=jnp.asarray(key))
 
 
 MASKS: dict[str, Callable[[int, int, int], Mask]] = {

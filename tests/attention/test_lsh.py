@@ -184,6 +184,16 @@ def test_one_sided_padding_marks_the_tokens_too(causal):
             assert_close(one, other)
 
 
+@pytest.mark.parametrize(("causal", "pairs"), [(True, 0 + 1 + 2 + 3 + 2 + 3), (False, 1 + 1 + 3 + 3 + 3 + 3)])
+def test_flops_of_six_tokens_in_one_bucket_by_hand(causal, pairs):
+    """Chunks of two, each seeing itself and the one before; and two columns of hashing for each token."""
+    shape = {"batch": 2, "query_length": 6, "key_length": 6, "num_heads": 5, "num_kv_heads": 5}
+    variant = LSH(num_hashes=3, num_buckets=4, chunk_size=2)
+    flops = variant.flops(**shape, head_dim=4, value_dim=7, causal=causal)
+    assert flops.forward == 2 * 5 * 3 * (pairs * 2 * (4 + 7) + 6 * 2 * 4 * 2)
+    assert flops.backward == 2 * 5 * 3 * pairs * 2 * (3 * 4 + 2 * 7)
+
+
 @pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize(
     ("field", "value", "accepted"),

@@ -153,6 +153,25 @@ def test_literal_masks(fields, drawing):
         )
 
 
+def test_flops_count_what_the_literal_masks_show():
+    """Keys and pools seen, and for each of the 10 keys its share in its pool's key and value."""
+    variant = Pooled(window_size=0, pool_size=4, num_levels=1)
+    flops = variant.flops(
+        batch=2,
+        query_length=10,
+        key_length=10,
+        num_heads=6,
+        num_kv_heads=3,
+        head_dim=4,
+        value_dim=5,
+        causal=True,
+    )
+    seen = sum(len(set(row) - {".", "1"}) + row.count("1") for row in MEMORY_COMPRESSED_4.split())
+    pooling = 2 * 3 * 10 * 2 * (4 + 5)
+    assert flops.forward == 2 * 6 * seen * 2 * (4 + 5) + pooling
+    assert flops.backward == 2 * 6 * seen * 2 * (3 * 4 + 2 * 5) + 2 * pooling
+
+
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-sided"])
 @pytest.mark.parametrize("fields", SETTINGS, ids=str)
 def test_no_gap_and_no_double_count(fields, causal):

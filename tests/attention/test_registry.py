@@ -9,6 +9,7 @@ import pytest
 import attention
 from attention import Attention, Window
 from attention.registry import VARIANTS
+from tests.attention.cases import cases
 
 NAMES = pytest.mark.parametrize("name", attention.names())
 
@@ -30,6 +31,18 @@ def test_hyperparameters_are_the_fields_with_their_defaults(name):
 
 def test_fields_override_defaults():
     assert attention.make("window", window_size=7) == Window(window_size=7)
+
+
+def test_a_registered_variant_is_under_the_laws(monkeypatch):
+    """Without a line more: at its defaults, or with the settings that its own test file gives."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Another(Window):
+        name = "another"
+
+    monkeypatch.setitem(VARIANTS, "another", Another)
+    found = [case for case in cases.__wrapped__() if case.variant.name == "another"]
+    assert [case.variant for case in found] == [Another()]
 
 
 def test_an_unknown_name_is_told_the_known_ones():
