@@ -1,4 +1,10 @@
-"""dense attention on `bytes`."""
+"""Full attention on `bytes` by the score matrix written out: the same numbers, slower and larger.
+
+    python launch.py --config=configs/dense.py
+
+About 2 minutes on 2 cores. Expect about 2.70 bits per byte on the test files (Python
+3.11, seed 0); a bigram model reaches 3.49, zlib 2.10.
+"""
 
 from ml_collections import ConfigDict
 

@@ -1,4 +1,10 @@
-"""lsh attention on `bytes`."""
+"""Attention among bytes that hash alike, in four hashes, on `bytes`; queries are the keys.
+
+    python launch.py --config=configs/lsh.py
+
+About 80 seconds on 2 cores. Expect about 2.76 bits per byte on the test files (Python
+3.11, seed 0); a bigram model reaches 3.49, zlib 2.10.
+"""
 
 from ml_collections import ConfigDict
 

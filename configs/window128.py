@@ -1,4 +1,10 @@
-"""Attention to the last 128 bytes on `bytes`."""
+"""Attention to the last 128 bytes on `bytes`.
+
+    python launch.py --config=configs/window128.py
+
+About 45 seconds on 2 cores. Expect about 2.69 bits per byte on the test files (Python
+3.11, seed 0); a bigram model reaches 3.49, zlib 2.10.
+"""
 
 from ml_collections import ConfigDict
 
