@@ -12,6 +12,8 @@ import jax
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("attention", "experiments")
+# What a working tree may differ in: all but what measuring itself writes.
+SOURCES = (".", ":(exclude)results", ":(exclude)docs/performance.md")
 # Packages whose version can change a bit of the result; the others are recorded too.
 NUMERIC = ("jax", "jaxlib", "flax", "optax", "numpy", "grain", "orbax-checkpoint", "ml_collections")
 SWITCHES = ("XLA_", "OMP_", "MKL_", "LIBTPU_", "GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD")  # environment
@@ -63,7 +65,10 @@ def git() -> dict[str, Any] | None:
     top, commit = _git("rev-parse", "--show-toplevel"), _git("rev-parse", "HEAD")
     if top is None or commit is None or Path(top.strip()).resolve() != ROOT:
         return None
-    status, diff = _git("status", "--porcelain") or "", _git("diff", "HEAD") or ""
+    status, diff = (
+        _git("status", "--porcelain", "--", *SOURCES) or "",
+        _git("diff", "HEAD", "--", *SOURCES) or "",
+    )
     return {
         "commit": commit.strip(),
         "dirty": bool(status.strip()),
@@ -74,7 +79,7 @@ def git() -> dict[str, Any] | None:
 
 def diff() -> str:
     """What tracked files have beyond the commit, "" if nothing or if the code is no git checkout."""
-    return (_git("diff", "HEAD") or "") if git() else ""
+    return (_git("diff", "HEAD", "--", *SOURCES) or "") if git() else ""
 
 
 def packages() -> dict[str, str]:
