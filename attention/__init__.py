@@ -1,6 +1,7 @@
 """Attention variants for long sequences: pure functions over arrays."""
 
 from attention.dense import Dense
+from attention.entropy import attend_with_entropy, no_entropy
 from attention.full import Full
 from attention.interface import Attention, Capabilities, Flops, Limit, SoftmaxAttention
 from attention.lsh import LSH, lsh_buckets
@@ -23,6 +24,7 @@ __all__ = [
     "Pooled",
     "SoftmaxAttention",
     "Window",
+    "attend_with_entropy",
     "attention_matrix",
     "capabilities",
     "hyperparameters",
@@ -30,4 +32,5 @@ __all__ = [
     "make",
     "merge",
     "names",
+    "no_entropy",
 ]

@@ -154,6 +154,12 @@ class SoftmaxAttention(Attention):
             lse = jnp.full(query.shape[:3], -jnp.inf, jnp.promote_types(query.dtype, jnp.float32))
         return output.astype(query.dtype), lse
 
+    def matched_key(
+        self, query: Float[Array, "B T N H"], key: Float[Array, "B S K H"] | None
+    ) -> Float[Array, "B S K H"]:
+        """The keys as the logits see them: logit = scale q.k of these."""
+        return query if key is None else key
+
     @abc.abstractmethod
     def _attend(
         self,

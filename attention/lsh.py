@@ -102,8 +102,11 @@ class LSH(SoftmaxAttention):
         hashing = 2 * batch * num_heads * self.num_hashes * query_length * head_dim * columns
         return Flops(counted.forward + hashing, counted.backward)
 
+    def matched_key(self, query, key):
+        return unit(query).astype(query.dtype)
+
     def _attend(self, query, key, value, mask, *, params, rng, gates):
-        key = unit(key).astype(query.dtype)
+        key = self.matched_key(query, None)
         valid, segments = _one_description(mask)
         buckets = lsh_buckets(self, query, rng)
         order = _sort(buckets, valid, segments, self.chunk_size, self._num_buckets(query.shape[1]))

@@ -39,21 +39,32 @@ def get_config() -> Any:
 
     optimizer = config.optimizer = ConfigDict()  # AdamW
     optimizer.learning_rate = 6e-3  # the highest
+    # Rates to try with the first seed; all seeds then train with the one that validates best. (): none.
+    optimizer.learning_rate_grid = ()
     optimizer.schedule = "cosine"  # cosine (to 0 at the last step), rsqrt, constant
     optimizer.warmup_steps = 20  # linear, before the schedule
     optimizer.weight_decay = 0.1  # of matrices, times the learning rate
+    optimizer.l2 = 0.0  # added to the gradient as l2 times the matrices, before clipping and Adam
     optimizer.beta1 = 0.9
     optimizer.beta2 = 0.99
     optimizer.eps = 1e-8
     optimizer.clip_norm = optional(1.0)  # of the whole gradient; None: no clipping
+    optimizer.ema_decay = optional(None)  # validate and test an average of the parameters, with this decay
 
     train = config.train = ConfigDict()
     train.batch_size = 2  # over all devices
+    train.num_microbatches = 1  # parts of a batch whose gradients are added up one after the other
     train.steps = 200
     train.eval_every = 50  # steps between validations; the best one's parameters are tested
     train.checkpoint_every = 50  # steps
     train.log_every = 10  # steps
     train.stop_when_solved = False  # stop at a validation that reaches the task's `solved`
+    train.patience = optional(
+        None
+    )  # stop after so many validations in a row without a better one; None: never
+    train.label_smoothing = 0.0  # share of the target that is spread over all classes
+    train.entropy_penalty = 0.0  # times the mean entropy of the attention weights, added to the loss
+    train.deterministic = True  # the same bits each time, on a GPU too; speed is measured without it
 
     evaluation = config.eval = ConfigDict()
     evaluation.batch_size = 8  # over all devices

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from attention import Attention
+import attention
 from experiments.config import Config
 from experiments.model import DTYPES, INITS, NORMS, POSITIONS
 from experiments.optimizer import SCHEDULES
@@ -57,6 +57,11 @@ SEEDS: Rule = (
     lambda value: len(value) == len(set(value)) > 0 and all(is_int(s) and 0 <= s < 2**31 for s in value),
 )
 
+RATES: Rule = (
+    "different numbers above 0, or ()",
+    lambda value: len(value) == len(set(value)) and all(is_number(rate) and rate > 0 for rate in value),
+)
+
 RULES: dict[str, Rule] = {
     "name": NAME,
     "seeds": SEEDS,
@@ -77,19 +82,27 @@ RULES: dict[str, Rule] = {
     "model.compute_dtype": one_of(DTYPES),
     "model.remat": FLAG,
     "optimizer.learning_rate": above(0),
+    "optimizer.learning_rate_grid": RATES,
     "optimizer.schedule": one_of(SCHEDULES),
     "optimizer.warmup_steps": count(0),
     "optimizer.weight_decay": within(0, math.inf),
+    "optimizer.l2": within(0, math.inf),
     "optimizer.beta1": within(0, 1),
     "optimizer.beta2": within(0, 1),
     "optimizer.eps": above(0),
     "optimizer.clip_norm": optional(above(0)),
+    "optimizer.ema_decay": optional(within(0, 1)),
     "train.batch_size": count(1),
+    "train.num_microbatches": count(1),
     "train.steps": count(1),
     "train.eval_every": count(1),
     "train.checkpoint_every": count(1),
     "train.log_every": count(1),
     "train.stop_when_solved": FLAG,
+    "train.patience": optional(count(1)),
+    "train.label_smoothing": within(0, 1),
+    "train.entropy_penalty": ("a finite number", is_number),
+    "train.deterministic": FLAG,
     "eval.batch_size": count(1),
     "eval.timed_steps": count(0),
 }
@@ -120,7 +133,7 @@ def check_fields(fields: dict[str, Any]) -> None:
             refuse(field, fields[field], accepted)
 
 
-def check_together(config: Config, variant: Attention, task: Task) -> None:
+def check_together(config: Config, variant: attention.Attention, task: Task) -> None:
     """Fields against each other, the variant and the task. Raises UsageError."""
     model = config.model
     if model.num_kv_heads and model.num_heads % model.num_kv_heads:
@@ -132,10 +145,15 @@ def check_together(config: Config, variant: Attention, task: Task) -> None:
         refuse("model.max_length", model.max_length, f"at least {longest}, the task's longest, or None")
     if config.train.stop_when_solved and task.solved is None:
         refuse("train.stop_when_solved", True, f"False: the task {task.name} is never solved")
+    if config.train.batch_size % config.train.num_microbatches:
+        divided = f"a divisor of train.batch_size={config.train.batch_size}"
+        refuse("train.num_microbatches", config.train.num_microbatches, divided)
+    if config.train.entropy_penalty and (reason := attention.no_entropy(variant)):
+        refuse("train.entropy_penalty", config.train.entropy_penalty, f"0: {reason}")
     _check_capable(model, variant, task)
 
 
-def _check_capable(model: Config, variant: Attention, task: Task) -> None:
+def _check_capable(model: Config, variant: attention.Attention, task: Task) -> None:
     able = variant.capabilities
     if not (able.causal if task.causal else able.two_sided):
         direction = "causal" if task.causal else "two-sided"

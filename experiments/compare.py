@@ -22,6 +22,8 @@ def refusals(one: Record, other: Record) -> list[str]:
     """
     if other.get("schema") != records.SCHEMA:
         return [f"its schema is {other.get('schema')}, not {records.SCHEMA}"]
+    if one["task"]["name"] != other["task"]["name"]:
+        return [f"its task is {other['task']['name']}"]
     left, right = _requirements(one), _requirements(other)
     pairs = {name: (left[name], right[name]) for name in left if left[name] != right[name]}
     pairs |= provenance.differences(one["provenance"], other["provenance"])
@@ -108,16 +110,16 @@ def failures(record: Record) -> int:
 
 
 def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of this record and of those that may stand beside it, best first; a line for each that may not.
+    """Rows of this record and of those that may stand beside it, best first; a line for each reason
+    for which others may not.
 
     A row is {"record", "this", "score" (an `interval`), "failed", "labels", "p"}: p against this record,
     Holm-corrected over the rows, None if not tested.
     """
-    kept, refused = [], []
+    kept, refused = [], {}
     for other in others:
-        reasons = refusals(this, other)
-        if reasons:
-            refused.append(f"{other.get('name')}-{other.get('identity')}: {'; '.join(reasons)}")
+        if reasons := "; ".join(refusals(this, other)):
+            refused.setdefault(reasons, []).append(f"{other.get('name')}-{other.get('identity')}")
         else:
             kept.append(other)
     metric = this["task"]["primary"]
@@ -125,7 +127,8 @@ def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]],
     p_values = holm([paired(ours, scores(other, metric)) for other in kept])
     pairs = zip([this, *kept], [None, *p_values], strict=True)
     rows = [_row(this, record, metric, p) for record, p in pairs]
-    return sorted(rows, key=lambda row: _rank(row, this["task"]["better"])), refused
+    lines = [f"{', '.join(names)}: {reasons}" for reasons, names in refused.items()]
+    return sorted(rows, key=lambda row: _rank(row, this["task"]["better"])), lines
 
 
 def _row(this: Record, record: Record, metric: str, p: float | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import grain
 import jax
 import numpy as np
 
-from experiments.tasks.task import Task
+from experiments.tasks.task import ENDLESS, Task
 
 Batch = dict[str, Any]
 
@@ -15,9 +15,13 @@ Batch = dict[str, Any]
 def train_iterator(task: Task, seed: int, batch_size: int) -> grain.DatasetIterator[Batch]:
     """Training batches without end, in an order that `seed` decides, read ahead by a thread.
 
+    Items of a split that ends are shuffled, anew each time that all were read.
     `get_state()` is JSON; `set_state` on a fresh iterator continues with the batch that would have come next.
     """
-    source = grain.MapDataset.source(task.source("train", seed))
+    items = task.source("train", seed)
+    source = grain.MapDataset.source(items)
+    if len(items) < ENDLESS:
+        source = source.shuffle(seed).repeat()
     read = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2 * batch_size)
     return iter(source.to_iter_dataset(read).batch(batch_size, drop_remainder=True))
 

@@ -15,12 +15,12 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write(path: Path, text: str) -> None:
-    """Write `text` under another name, then put it in the place of `path` in one move."""
+def write(path: Path, content: str | bytes) -> None:
+    """Write text (as UTF-8) or bytes under another name, then put it in the place of `path` in one move."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

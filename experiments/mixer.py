@@ -7,7 +7,7 @@ import jax
 from flax import nnx
 from jaxtyping import Array, Float, Key
 
-from attention import Attention, Mask
+from attention import Attention, Mask, attend_with_entropy
 from experiments.positions import rotary
 
 
@@ -15,7 +15,8 @@ class AttentionMixer(nnx.Module):
     """Projections to queries, keys, values (and gates), a variant of attention, and a projection back.
 
     A variant whose keys are its queries gets no key projection. What a variant learns are parameters of the
-    mixer. Without an rng the variant runs as in evaluation: no dropout, and no draws.
+    mixer. Without an rng the variant runs as in evaluation: no dropout, and no draws. In training
+    `with_entropy` leaves the sum of the entropies of all rows of weights as an `nnx.Intermediate`.
     """
 
     def __init__(
@@ -32,13 +33,14 @@ class AttentionMixer(nnx.Module):
         kernel_init: nnx.Initializer,
         dtype: Any,
         rngs: nnx.Rngs,
+        with_entropy: bool = False,
     ):
         def project(*features: int) -> nnx.LinearGeneral:
             return nnx.LinearGeneral(
                 model_dim, features, use_bias=False, kernel_init=kernel_init, dtype=dtype, rngs=rngs
             )
 
-        self.variant, self.rotate = variant, rotate
+        self.variant, self.rotate, self.with_entropy = variant, rotate, with_entropy
         self.query = project(num_heads, head_dim)
         self.key = None if variant.capabilities.shared_key else project(num_kv_heads, head_dim)
         self.value = project(num_kv_heads, value_dim)
@@ -61,9 +63,15 @@ class AttentionMixer(nnx.Module):
         if self.rotate:
             query, key = rotary(query), None if key is None else rotary(key)
         learned = jax.tree.map(lambda p: p[...], self.learned, is_leaf=lambda p: isinstance(p, nnx.Param))
-        variant = in_evaluation(self.variant) if rng is None else self.variant
+        variant: Any = in_evaluation(self.variant) if rng is None else self.variant
         gates = None if self.gates is None else self.gates(x)
-        return self.output(variant(query, key, value, mask, params=learned, rng=rng, gates=gates))
+        options = {"params": learned, "rng": rng, "gates": gates}
+        if self.with_entropy and rng is not None:
+            mixed, entropy = attend_with_entropy(variant, query, key, value, mask, **options)
+            self.sow(nnx.Intermediate, "entropy", entropy.sum())
+        else:
+            mixed = variant(query, key, value, mask, **options)
+        return self.output(mixed)
 
 
 def in_evaluation(variant: Attention) -> Attention:

@@ -177,8 +177,10 @@ def _mean(x: Float[Array, "B T D"], valid: Bool[Array, "B T"] | None) -> Float[A
     return total / jnp.maximum(weights.sum(1), 1)[:, None]
 
 
-def build(model: Config, variant: Attention, task: Task, rngs: nnx.Rngs) -> Transformer:
-    """The model of a config: the variant in every layer."""
+def build(
+    model: Config, variant: Attention, task: Task, rngs: nnx.Rngs, *, with_entropy: bool = False
+) -> Transformer:
+    """The model of a config: the variant in every layer; `with_entropy` as AttentionMixer has it."""
     max_length = model.max_length or max((task.length, *task.eval_lengths))
 
     def make_mixer(layer: int, rngs: nnx.Rngs) -> AttentionMixer:
@@ -194,6 +196,7 @@ def build(model: Config, variant: Attention, task: Task, rngs: nnx.Rngs) -> Tran
             kernel_init=INITS[model.init](model.init_std),
             dtype=jnp.dtype(model.compute_dtype),
             rngs=rngs,
+            with_entropy=with_entropy,
         )
 
     return Transformer(model, task, make_mixer, max_length=max_length, rngs=rngs)

@@ -10,7 +10,7 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Int
 
-from experiments import model, optimizer, settings
+from experiments import model, objective, optimizer, settings
 from experiments.config import Config
 from experiments.data import Batch
 from experiments.tasks.task import Task
@@ -26,6 +26,12 @@ class TrainState(NamedTuple):
     params: Params  # nested dictionary, float32
     opt_state: optax.OptState
     step: Int[Array, ""]  # int32, how many were taken
+    average: Params | None = None  # of the parameters, if optimizer.ema_decay asks for one
+
+    @property
+    def evaluated(self) -> Params:
+        """The parameters that are validated and tested."""
+        return self.params if self.average is None else self.average
 
 
 def init_state(config: Config, task: Task, seed: Seed) -> TrainState:
@@ -42,29 +48,26 @@ def train_step(config: Config, task: Task) -> jax.stages.Wrapped:
     """(state, batch, seed int32) -> (state, metrics), compiled once for all seeds; the old state is donated.
 
     Metrics, scalars: `loss` (nats), `grad_norm` before clipping, `learning_rate`, `finite` (loss and
-    gradient are). Dropout and the variant's draws come from (seed, step).
+    gradient are), and `entropy` (nats) where it is penalised. Dropout and the variant's draws come from
+    (seed, step).
     """
-    forward = _forward(config, task)
+    gradient = _gradient(config, task)
     transform = optimizer.make(config.optimizer, config.train.steps)
     learning_rate = optimizer.schedule(config.optimizer, config.train.steps)
 
-    def loss_fn(params: Params, batch: Batch, rng: Array) -> Array:
-        total, weight = task.losses(forward(params, batch, rng), batch)["loss"]
-        return total / weight
-
     def step(state: TrainState, batch: Batch, seed: Seed) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(_stream(seed, "step"), state.step)
-        loss, grads = jax.value_and_grad(loss_fn)(state.params, batch, rng)
+        grads, reported = gradient(state.params, batch, rng)
         updates, opt_state = transform.update(grads, state.opt_state, state.params)
         params: Any = optax.apply_updates(state.params, updates)
+        average = optimizer.average(config.optimizer, state.average, params, state.step)
         grad_norm = optax.tree.norm(grads)
-        metrics = {
-            "loss": loss,
+        metrics = reported | {
             "grad_norm": grad_norm,
             "learning_rate": jnp.asarray(learning_rate(state.step), jnp.float32),
-            "finite": jnp.isfinite(loss) & jnp.isfinite(grad_norm),
+            "finite": jnp.isfinite(reported["loss"]) & jnp.isfinite(grad_norm),
         }
-        return TrainState(params, opt_state, state.step + 1), metrics
+        return TrainState(params, opt_state, state.step + 1, average), metrics
 
     return jax.jit(step, donate_argnums=0)
 
@@ -72,14 +75,46 @@ def train_step(config: Config, task: Task) -> jax.stages.Wrapped:
 def eval_step(config: Config, task: Task) -> jax.stages.Wrapped:
     """(params, batch) -> {metric: (sum, weight)} of the task, compiled once for each shape."""
     forward = _forward(config, task)
-    return jax.jit(lambda params, batch: task.losses(forward(params, batch, None), batch))
+    return jax.jit(lambda params, batch: task.losses(forward(params, batch, None)[0], batch))
 
 
-def _forward(config: Config, task: Task) -> Callable[[Params, Batch, Array | None], Array]:
+def _gradient(config: Config, task: Task) -> Callable[[Params, Batch, Array], tuple[Params, Metrics]]:
+    """Of the objective over a batch, which is taken in `train.num_microbatches` parts; and what is reported."""
+    forward, parts = _forward(config, task), config.train.num_microbatches
+
+    def share(params: Params, part: Batch, whole: objective.Totals, rng: Array) -> tuple[Array, Metrics]:
+        logits, entropy = forward(params, part, rng)
+        return objective.objective(config, task, logits, entropy, part, whole)
+
+    slope = jax.grad(share, has_aux=True)
+
+    def gradient(params: Params, batch: Batch, rng: Array) -> tuple[Params, Metrics]:
+        whole = objective.totals(config, batch)
+        if parts == 1:
+            return slope(params, batch, whole, rng)
+        split = {field: x.reshape(parts, -1, *x.shape[1:]) for field, x in batch.items()}
+
+        def add(sums: Any, part: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, sums, slope(params, part[0], whole, part[1])), None
+
+        every = split, jax.random.split(rng, parts)
+        one = jax.eval_shape(
+            lambda part: slope(params, part[0], whole, part[1]), jax.tree.map(lambda x: x[0], every)
+        )
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
+        return jax.lax.scan(add, zero, every)[0]
+
+    return gradient
+
+
+def _forward(config: Config, task: Task) -> Callable[[Params, Batch, Array | None], tuple[Array, Any]]:
+    """Logits, and the sum of the entropies of all rows of attention weights where it is penalised."""
     graph, _ = nnx.split(nnx.eval_shape(lambda: _build(config, task, nnx.Rngs(0))))
 
-    def forward(params: Params, batch: Batch, rng: Array | None) -> Array:
-        return nnx.merge(graph, params)(batch["tokens"], batch.get("valid"), rng)
+    def forward(params: Params, batch: Batch, rng: Array | None) -> tuple[Array, Any]:
+        built = nnx.merge(graph, params)
+        logits = built(batch["tokens"], batch.get("valid"), rng)
+        return logits, sum(jax.tree.leaves(nnx.pop(built, nnx.Intermediate)))
 
     return forward
 
@@ -90,13 +125,15 @@ def _init(config: Config, task: Task) -> Callable[[Seed], TrainState]:
     def init(seed: Seed) -> TrainState:
         built = _build(config, task, nnx.Rngs(params=_stream(seed, "init")))
         params = nnx.to_pure_dict(nnx.state(built))
-        return TrainState(params, transform.init(params), jnp.zeros((), jnp.int32))
+        average = None if config.optimizer.ema_decay is None else jax.tree.map(jnp.copy, params)
+        return TrainState(params, transform.init(params), jnp.zeros((), jnp.int32), average)
 
     return jax.jit(init)
 
 
 def _build(config: Config, task: Task, rngs: nnx.Rngs) -> model.Transformer:
-    return model.build(config.model, settings.variant(config), task, rngs)
+    with_entropy = config.train.entropy_penalty != 0
+    return model.build(config.model, settings.variant(config), task, rngs, with_entropy=with_entropy)
 
 
 def _stream(seed: Seed, name: str) -> Array:

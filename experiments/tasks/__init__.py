@@ -5,10 +5,21 @@ import difflib
 from typing import Any
 
 from experiments.tasks.bytes import Bytes
+from experiments.tasks.induction import Induction
+from experiments.tasks.listops import ListOps
 from experiments.tasks.recall import Recall
+from experiments.tasks.selective_copy import SelectiveCopy
 from experiments.tasks.task import Task
+from experiments.tasks.text import Text
 
-TASKS: dict[str, type[Task]] = {"bytes": Bytes, "recall": Recall}
+TASKS: dict[str, type[Task]] = {
+    "bytes": Bytes,
+    "recall": Recall,
+    "induction": Induction,
+    "selective_copy": SelectiveCopy,
+    "listops": ListOps,
+    "text": Text,
+}
 
 
 def names() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from experiments.tasks.task import (
     Item,
     Task,
     check_counts,
-    check_field,
+    check_data_dir,
     check_lengths,
     check_split,
 )
@@ -61,7 +61,7 @@ class Bytes(Task):
     def __post_init__(self):
         check_lengths(self, 1)
         check_counts(self, "num_validation", "num_test")
-        check_field(self, "data_dir", "a folder or None", self.data_dir is None or _is_folder(self.data_dir))
+        check_data_dir(self)
 
     @property
     def vocab_size(self) -> int:
@@ -185,10 +185,6 @@ def _pair_counts(text: np.ndarray) -> np.ndarray:
         some = text[start : start + part + 1].astype(np.int64)
         counts += np.bincount(some[:-1] * 256 + some[1:], minlength=65536)
     return counts.reshape(256, 256)
-
-
-def _is_folder(path: object) -> bool:
-    return isinstance(path, str) and Path(path).is_dir()
 
 
 def _bits(counts: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:

@@ -1,22 +1,12 @@
 """Multi-query associative recall."""
 
 import dataclasses
-import hashlib
 from typing import ClassVar
 
 import numpy as np
 
-from experiments.tasks.task import (
-    ENDLESS,
-    SPLITS,
-    Item,
-    Task,
-    check_counts,
-    check_field,
-    check_lengths,
-    check_split,
-    is_int,
-)
+from experiments.tasks import generated
+from experiments.tasks.task import Item, Source, Task, check_counts, check_field, check_lengths
 
 FILLER = 0
 
@@ -75,57 +65,31 @@ class Recall(Task):
 
     @property
     def splits(self):
-        return {"train": ENDLESS, "validation": self.num_validation, "test": self.num_test}
+        return generated.splits(self)
 
-    def source(self, split: str, seed: int, length: int | None = None) -> "RecallSource":
-        check_split(split)
-        length = self.length if length is None else length
-        if not is_int(length, 4 * self.num_pairs):
-            least = 4 * self.num_pairs
-            raise ValueError(f"recall: length={length} is not accepted; it must be at least {least}")
-        return RecallSource(self, split, seed if split == "train" else 0, length)
+    def source(self, split: str, seed: int, length: int | None = None) -> Source:
+        return generated.source(self, split, seed, length, 4 * self.num_pairs)
 
     def baselines(self):
         """Saying any value of the context: one in `num_pairs`."""
         return {"a value of the context": 1 / self.num_pairs}
 
     def content_hash(self) -> str:
-        """sha256 of some items: it changes with the fields, the generator and NumPy's streams."""
-        total = hashlib.sha256()
-        for split in SPLITS:
-            source = self.source(split, 0)
-            for index in range(min(len(source), 64)):
-                total.update(source[index]["tokens"].tobytes() + source[index]["targets"].tobytes())
-        return total.hexdigest()
+        return generated.content_hash(self)
 
-
-@dataclasses.dataclass(frozen=True)
-class RecallSource:
-    """Items of one split of `task`, `length` tokens each."""
-
-    task: Recall
-    split: str
-    seed: int
-    length: int
-
-    def __len__(self) -> int:
-        return self.task.splits[self.split]
-
-    def __getitem__(self, index: int) -> Item:
-        if not 0 <= index < len(self):
-            raise IndexError(f"item {index} of {len(self)}")
-        task, pairs = self.task, self.task.num_pairs
-        draw = np.random.default_rng((self.seed, SPLITS.index(self.split), self.length, index))
-        half = task.vocab_size // 2
-        keys = 1 + draw.permutation(half - 1)[:pairs]
-        values = half + draw.permutation(task.vocab_size - half)[:pairs]
-        num_slots = (self.length - 2 * pairs) // 2
-        favour = np.arange(1, num_slots + 1, dtype=np.float64) ** (task.power - 1)
-        slots = draw.choice(num_slots, pairs, replace=False, p=favour / favour.sum())
-        tokens, targets = np.full((2, self.length), FILLER, np.int32)
-        tokens[0 : 2 * pairs : 2], tokens[1 : 2 * pairs : 2] = keys, values
-        asked = 2 * pairs + 2 * slots
+    def draw(self, rng: np.random.Generator, length: int) -> Item:
+        """An item of `length` tokens."""
+        half = self.vocab_size // 2
+        keys = 1 + rng.permutation(half - 1)[: self.num_pairs]
+        values = half + rng.permutation(self.vocab_size - half)[: self.num_pairs]
+        context = 2 * self.num_pairs
+        num_slots = (length - context) // 2
+        favour = np.arange(1, num_slots + 1, dtype=np.float64) ** (self.power - 1)
+        slots = rng.choice(num_slots, self.num_pairs, replace=False, p=favour / favour.sum())
+        tokens, targets = np.full((2, length), FILLER, np.int32)
+        tokens[0:context:2], tokens[1:context:2] = keys, values
+        asked = context + 2 * slots
         tokens[asked], targets[asked] = keys, values
-        weights = np.zeros(self.length, np.float32)
+        weights = np.zeros(length, np.float32)
         weights[asked] = 1
         return {"tokens": tokens, "targets": targets, "weights": weights}

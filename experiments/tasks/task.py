@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import jax.numpy as jnp
@@ -116,6 +117,12 @@ def check_lengths(task: Task, least: int) -> None:
     check_field(task, "length", f"an int of at least {least}", is_int(task.length, least))
     holds = isinstance(task.eval_lengths, tuple) and all(is_int(n, least) for n in task.eval_lengths)
     check_field(task, "eval_lengths", f"a tuple of ints of at least {least}", holds)
+
+
+def check_data_dir(task: Any) -> None:
+    """Raises ValueError unless `data_dir` is a folder or None."""
+    holds = task.data_dir is None or (isinstance(task.data_dir, str) and Path(task.data_dir).is_dir())
+    check_field(task, "data_dir", "a folder or None", holds)
 
 
 def is_int(value: Any, least: int) -> bool:

@@ -25,7 +25,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
             "model": {"num_heads": 4},
             "train": {"steps": 100, "batch_size": 8},
         },
-        "task": {"version": 1, "sha256": "f" * 64, "primary": "bits", "better": better},
+        "task": {"name": "bytes", "version": 1, "sha256": "f" * 64, "primary": "bits", "better": better},
         "provenance": copy.deepcopy(HERE),
         "seeds": {str(n): {"outcome": "finished", "test": {"bits": v}} for n, v in enumerate(values)},
     }
@@ -41,6 +41,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
+        ("task__name", "recall", "its task is recall"),
         ("config__task__length", 512, "'length': 512"),
         ("task__version", 2, "version of the task 2, not 1"),
         ("task__sha256", "e" * 64, "data eeee"),
@@ -58,6 +59,11 @@ def test_refused_with_the_reason(path, value, reason):
     assert len(reasons) == 1 and reason in reasons[0]
     rows, refused = compare.table(record(), [other])
     assert len(rows) == 1 and refused == [f"other-abcd1234: {reasons[0]}"]
+
+
+def test_those_refused_for_the_same_reason_share_a_line():
+    others = [record(name, task__name="recall") for name in ("one", "two")]
+    assert compare.table(record(), others)[1] == ["one-abcd1234, two-abcd1234: its task is recall"]
 
 
 def test_attention_name_and_seeds_may_differ_other_settings_and_code_are_labelled():
