@@ -64,6 +64,9 @@ def get_config() -> Any:
     )  # stop after so many validations in a row without a better one; None: never
     train.label_smoothing = 0.0  # share of the target that is spread over all classes
     train.entropy_penalty = 0.0  # times the mean entropy of the attention weights, added to the loss
+    train.seeds_at_once = optional(
+        None
+    )  # seeds that train as one program; None: as many as there is room for
     train.deterministic = True  # the same bits each time, on a GPU too; speed is measured without it
 
     evaluation = config.eval = ConfigDict()

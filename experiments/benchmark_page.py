@@ -6,26 +6,28 @@ from typing import Any
 
 import numpy as np
 
+from experiments import tables
+
 Cell = dict[str, Any]
 FITTED_FROM = 4096  # shorter lengths are ruled by what does not grow
 
 
 def page(cells: list[Cell], baseline: str) -> str:
     """The whole page. `baseline` is the name that times are compared with."""
-    tables = [
+    parts = [
         ("Forward and backward, milliseconds", _milliseconds, "gradient"),
         ("Forward, milliseconds", _milliseconds, "forward"),
         ("Temporaries of forward and backward, MiB", _mebibytes, "gradient"),
         ("Temporaries of forward, MiB", _mebibytes, "forward"),
     ]
-    sections = [f"## {title}\n\n{_table(cells, value, part)}" for title, value, part in tables]
+    sections = [f"## {title}\n\n{_table(cells, value, part)}" for title, value, part in parts]
     sections.append(f"## Speed against `{baseline}`\n\n{_ratios(cells, baseline)}")
     return "\n\n".join([_head(cells), *sections]) + "\n"
 
 
 def exponent(lengths: list[int], values: list[float]) -> float | None:
-    """Slope of log value against log length, None below two points."""
-    if len(lengths) < 2:
+    """Slope of log value against log length, None below three points."""
+    if len(lengths) < 3:
         return None
     return float(np.polyfit(np.log(lengths), np.log(values), 1)[0])
 
@@ -40,8 +42,9 @@ def _head(cells: list[Cell]) -> str:
             "",
             "Causal self-attention, batch 1, 8 heads of width 64, float32, every variant with its default",
             "hyperparameters; one process for each cell; median of several warm calls. Backward includes the",
-            "forward. Temporaries are what the compiler plans beside arguments and outputs. Trust ratios,",
-            f"not digits. The exponent is fitted over lengths from {FITTED_FROM} on; n^1 is linear.",
+            "forward; quartiles are in the JSON. Temporaries are what the compiler plans beside",
+            "arguments and outputs. Trust ratios, not digits. The exponent is fitted over lengths from",
+            f"{FITTED_FROM} on; n^1 is linear.",
             "",
             *(f"- {origin}" for origin in sorted(origins)),
         ]
@@ -79,8 +82,8 @@ def _table(cells: list[Cell], value: Callable[[dict[str, Any]], float | None], p
         fitted = {n: value(found[n]) for n in lengths if n in found and n >= FITTED_FROM}
         fitted = {n: v for n, v in fitted.items() if v}
         slope = exponent(list(fitted), [v for v in fitted.values() if v])
-        rows.append([f"`{name}`", *shown, "" if slope is None else f"n^{slope:.2f}"])
-    return _markdown(["", *(str(n) for n in lengths), "grows as"], rows)
+        rows.append([f"`{name}`", *shown, "" if slope is None else f"n^{slope:.2f} ({len(fitted)} points)"])
+    return tables.markdown(["", *(str(n) for n in lengths), "grows as"], rows)
 
 
 def _shown(value: float | None, part: dict[str, Any]) -> str:
@@ -101,9 +104,4 @@ def _ratios(cells: list[Cell], baseline: str) -> str:
             own, other = times.get((name, length)), times.get((baseline, length))
             row.append(f"{other / own:.2f}x" if own and other else "")
         rows.append([f"`{name}`", *row])
-    return _markdown(["forward and backward", *(str(n) for n in lengths)], rows)
-
-
-def _markdown(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return tables.markdown(["forward and backward", *(str(n) for n in lengths)], rows)

@@ -102,6 +102,7 @@ RULES: dict[str, Rule] = {
     "train.patience": optional(count(1)),
     "train.label_smoothing": within(0, 1),
     "train.entropy_penalty": ("a finite number", is_number),
+    "train.seeds_at_once": optional(count(1)),
     "train.deterministic": FLAG,
     "eval.batch_size": count(1),
     "eval.timed_steps": count(0),

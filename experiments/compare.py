@@ -1,5 +1,6 @@
 """Which records may stand in one table, and what the table may claim."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -7,12 +8,12 @@ from typing import Any
 from scipy import stats
 
 from experiments import provenance, records
+from experiments.settings import INCIDENTAL
 
 Record = dict[str, Any]
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
-UNLABELLED = ("name", "seeds")
 
 
 def refusals(one: Record, other: Record) -> list[str]:
@@ -41,10 +42,30 @@ def labels(one: Record, other: Record) -> list[str]:
     phrases = [
         f"{name}={theirs[name]}" if name in theirs else f"no {name}"
         for name in names
-        if ours.get(name) != theirs.get(name) and name not in UNLABELLED and not name.startswith("attention.")
+        if ours.get(name) != theirs.get(name) and name not in INCIDENTAL and not name.startswith("attention.")
     ]
     changed = provenance.differences(one["provenance"], other["provenance"])
-    return phrases + (["other code"] if provenance.CODE in changed else [])
+    return phrases + ["other code"] * (provenance.CODE in changed) + remarks(other)
+
+
+def remarks(record: Record) -> list[str]:
+    """What belongs beside a record's number whatever it is compared with."""
+    entries = [entry for entry in record["seeds"].values() if "step" in entry]
+    taken = sorted({entry["step"] for entry in entries if entry["outcome"] == records.FINISHED})
+    early = [step for step in taken if step < record["config"]["train"]["steps"]]
+    phrases = [f"stopped at step {_range(taken)}"] if early else []
+    at_chance = sum(entry.get("at_chance", False) for entry in entries)
+    if at_chance:
+        phrases.append(
+            "at chance" if at_chance == len(entries) else f"{at_chance} of {len(entries)} at chance"
+        )
+    if record["outcome"] != records.FINISHED:
+        phrases.append(record["outcome"])
+    return phrases + ["not citable"] * bool(record["not_citable"])
+
+
+def _range(values: list[int]) -> str:
+    return str(values[0]) if values[0] == values[-1] else f"{values[0]}-{values[-1]}"
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -93,6 +114,24 @@ def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
     return float(result.pvalue)
 
 
+def claims(found: Sequence[Record]) -> list[dict[str, Any]]:
+    """Every pair of records that can be tested: {"better", "worse", "p"}, Holm-corrected over these pairs.
+
+    "better" is the record with the better mean over the seeds in common.
+    """
+    pairs = []
+    for one, other in itertools.combinations(found, 2):
+        metric, lower = one["task"]["primary"], one["task"]["better"] == "lower"
+        ours, theirs = scores(one, metric), scores(other, metric)
+        if (p := paired(ours, theirs)) is not None:
+            common = ours.keys() & theirs.keys()
+            ahead = math.fsum(ours[seed] - theirs[seed] for seed in common) * (-1 if lower else 1)
+            first, second = (one, other) if ahead >= 0 else (other, one)
+            pairs.append({"better": first, "worse": second, "p": p})
+    corrected = holm([pair["p"] for pair in pairs])
+    return [pair | {"p": p} for pair, p in zip(pairs, corrected, strict=True)]
+
+
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """p-values corrected for being several (Holm 1979); None stays None and does not count."""
     tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
@@ -105,8 +144,9 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def failures(record: Record) -> int:
-    """How many seeds ended without a result."""
-    return sum(entry["outcome"] != records.FINISHED for entry in record["seeds"].values())
+    """How many seeds ended without a result: not those that can be continued."""
+    ended = [entry["outcome"] for entry in record["seeds"].values()]
+    return sum(outcome not in (records.FINISHED, *records.UNDECIDED) for outcome in ended)
 
 
 def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -137,7 +177,7 @@ def _row(this: Record, record: Record, metric: str, p: float | None) -> dict[str
         "this": record is this,
         "score": interval(list(scores(record, metric).values())),
         "failed": failures(record),
-        "labels": labels(this, record),
+        "labels": remarks(record) if record is this else labels(this, record),
         "p": p,
     }
 

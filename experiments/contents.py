@@ -6,11 +6,19 @@ import math
 from typing import Any
 
 from attention import Attention, hyperparameters
-from experiments import compare, cost, records
+from experiments import compare, cost, provenance, records, settings
 from experiments.config import Config
 from experiments.tasks.task import Task
 
 Record = dict[str, Any]
+WORST_FIRST = (
+    records.FAILED,
+    records.OUT_OF_MEMORY,
+    records.OUT_OF_MEMORY_COMPILED,
+    records.UNFINISHED,
+    records.INTERRUPTED,
+    records.DIVERGED,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +36,7 @@ class Cell:
 
 def new(cell: Cell, params: Any) -> Record:
     """The record of a cell that has not begun. `params`: parameters of its model, or their descriptions."""
+    rate = cell.config.optimizer.learning_rate
     return records.plain(
         {
             "schema": records.SCHEMA,
@@ -46,6 +55,10 @@ def new(cell: Cell, params: Any) -> Record:
             "memory": {},
             "speed": {},
             "seeds": {},
+            "groups": [],  # seeds that were trained at once, as one program
+            "grid": {},  # learning rates that were tried
+            "learning_rate": None if cell.config.optimizer.learning_rate_grid else rate,
+            "not_evaluated": {},  # lengths of eval_lengths, with the reason
             "summary": {},
             "provenance": cell.provenance,
             "sessions": [],
@@ -57,11 +70,16 @@ def new(cell: Cell, params: Any) -> Record:
 def begin_session(record: Record, cell: Cell, changes: list[str]) -> None:
     """A process begins to work on the record. `changes`: in what it differs from the first one."""
     record["config"]["seeds"] = sorted({*record["config"]["seeds"], *cell.config.seeds})
+    if record["config"]["seeds"] != [0]:
+        record["differences"]["seeds"] = record["config"]["seeds"]
     record["outcome"], record["reason"], record["exit_code"] = records.UNFINISHED, None, None
     session = {"began": _now(), "ended": None, "argv": cell.argv, "changes": changes, "exit_code": None}
     git = cell.provenance["git"]
     known = git and {name: git[name] for name in ("commit", "dirty", "diff_sha256")}
-    record["sessions"].append({**session, "git": known, "code_sha256": cell.provenance["code_sha256"]})
+    incidental = {field: compare.flat(cell.config.to_dict())[field] for field in settings.INCIDENTAL}
+    record["sessions"].append(
+        {**session, "git": known, "code_sha256": cell.provenance["code_sha256"], "config": incidental}
+    )
     reasons = ["the code is no git checkout"] if git is None else []
     if git and git["dirty"]:
         reasons.append("the working tree differed from its commit")
@@ -85,10 +103,27 @@ def settled(record: Record, seed: int) -> bool:
     return entry.get("outcome") in (records.FINISHED, records.DIVERGED)
 
 
+def changes(record: Record, now: Record) -> list[str]:
+    """In what a record that was begun differs from what would be begun now: code, versions, device, data."""
+    found = provenance.differences(record["provenance"], now["provenance"])
+    for name in ("version", "sha256"):
+        before, after = record["task"][name], now["task"][name]
+        if before != after:
+            found[f"the data's {name}"] = (str(before)[:12], str(after)[:12])
+    return [f"{name} was {before}, is {after}" for name, (before, after) in found.items()]
+
+
 def outcome(record: Record) -> str:
-    """Of a run whose seeds are all settled."""
-    diverged = any(entry["outcome"] == records.DIVERGED for entry in record["seeds"].values())
-    return records.DIVERGED if diverged else records.FINISHED
+    """Of a run: that of its seeds where they agree, else the worst."""
+    entries = [record["seeds"].get(str(seed), {}) for seed in record["config"]["seeds"]]
+    found = {entry.get("outcome", records.UNFINISHED) for entry in entries}
+    return next((outcome for outcome in WORST_FIRST if outcome in found), records.FINISHED)
+
+
+def reasons(record: Record) -> list[str]:
+    """A phrase for each seed that has something to explain."""
+    entries = record["seeds"].items()
+    return [f"seed {seed}: {entry['reason']}" for seed, entry in entries if entry.get("reason")]
 
 
 def summary(record: Record) -> dict[str, Any]:

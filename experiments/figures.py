@@ -10,6 +10,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+import attention
 from experiments import files, records
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito
@@ -28,15 +29,15 @@ def results(folder: Path, path: Path) -> None:
 
 def _learning_curves(axes: Axes, folder: Path) -> None:
     runs = [(at, record) for at, record in records.find(folder)[0] if record["task"]["name"] == "bytes"]
-    for index, (at, record) in enumerate(runs):
-        seed = next(iter(record["seeds"]))
+    for at, record in runs:
+        seed = next(iter(record["seeds"]), None)
         lines = [
             line
             for line in records.read(at / f"seed-{seed}" / "metrics.jsonl")
             if line["split"] == "validation"
         ]
         steps, bits = [line["step"] for line in lines], [line["bits_per_byte"] for line in lines]
-        axes.plot(steps, bits, label=record["attention"]["text"], **_style(index))
+        axes.plot(steps, bits, label=record["attention"]["text"], **_style(record["attention"]["name"]))
     for name, value in (runs[0][1]["task"]["baselines"] if runs else {}).items():
         axes.axhline(value, color="0.6", linewidth=0.8, linestyle=":")
         axes.annotate(
@@ -48,16 +49,23 @@ def _learning_curves(axes: Axes, folder: Path) -> None:
 
 def _time_by_length(axes: Axes, path: Path) -> None:
     cells = files.read_json(path) if path.exists() else []
-    for index, name in enumerate(dict.fromkeys(cell["name"] for cell in cells)):
+    for name in dict.fromkeys(cell["name"] for cell in cells):
         own = [cell for cell in cells if cell["name"] == name and "seconds" in cell["gradient"]]
         lengths, seconds = (
             [cell["length"] for cell in own],
             [cell["gradient"]["seconds"]["median"] for cell in own],
         )
-        axes.loglog(lengths, seconds, label=name, **_style(index))
-    axes.set(xlabel="length", ylabel="seconds, forward and backward", title="time by length, 2 cores")
+        axes.loglog(lengths, seconds, label=name, **_style(name))
+    axes.set(
+        xlabel="length",
+        ylabel="seconds, forward and backward",
+        title="time by length, batch 1, 8 heads of 64",
+    )
     axes.legend(fontsize=8)
 
 
-def _style(index: int) -> dict[str, Any]:
+def _style(name: str) -> dict[str, Any]:
+    """The same for a variant in every picture; black for what is not one of ours."""
+    known = attention.names()
+    index = known.index(name) if name in known else -1
     return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "markersize": 4}

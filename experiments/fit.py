@@ -1,108 +1,112 @@
-"""One seed of a cell: train, validate, keep the best, resume where it stopped, and test once at the end."""
+"""Seeds of a cell, one or several at once: train, validate, keep the best, resume, test once at the end."""
 
 import collections
 import dataclasses
+import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
-from experiments import checkpoint, data, records, train
+from experiments import chance, checkpoint, data, records, train
 from experiments.interrupt import Interrupted
 from experiments.program import Program
 
 IN_FLIGHT = 2  # steps that may be dispatched before the first of them is looked at
-SAVED = ("step", "best", "validated", "solved", "losses", "seconds")
 
 
 @runtime_checkable
 class Report(Protocol):
     """Who is told how it goes."""
 
-    def step(self, seed: int, step: int, loss: float, tokens_per_second: float) -> None: ...
+    def step(self, seeds: str, step: int, loss: float, tokens_per_second: float) -> None: ...
 
-    def validated(self, seed: int, step: int, values: dict[str, float], best: bool) -> None: ...
+    def validated(self, seeds: str, step: int, values: dict[str, float], best: bool) -> None: ...
 
     def note(self, text: str) -> None: ...
 
 
-class DivergedError(Exception):
-    """A number that steers the training is not finite."""
+@dataclasses.dataclass
+class Track:
+    """How one seed stands. All of it is in the checkpoints."""
 
-    def __init__(self, step: int, what: str, value: float):
-        super().__init__(f"{what} is {value} at step {step}")
-        self.step = step
+    step: int = 0  # the last that it took
+    ended: str | None = None  # why it takes no more: "steps", "solved", "patience", "diverged"
+    best: dict[str, Any] | None = None  # {"step", "validation": values}
+    validated: int = 0  # the last step that was
+    waited: int = 0  # validations since the best one
+    losses: list[float] = dataclasses.field(default_factory=list)  # since the last logged step
+    failure: dict[str, Any] | None = None  # {"step", "reason", "last_good_step"} of a divergence
 
 
 @dataclasses.dataclass
 class Course:
-    """Where the training of a seed stands. A checkpoint holds state, data position and `SAVED`."""
+    """Where the training of all seeds stands. A checkpoint holds state, positions in the data and tracks."""
 
-    state: train.TrainState
-    batches: Any
+    state: train.TrainState  # leading axis: seeds
+    batches: list[Any]
+    tracks: list[Track]
     step: int = 0
-    best: dict[str, Any] | None = None  # {"step", "validation": values}
-    validated: int = 0  # the last step that was
-    solved: bool = False
-    losses: list[float] = dataclasses.field(default_factory=list)  # since the last logged step
     seconds: dict[str, float] = dataclasses.field(default_factory=lambda: {"train": 0.0, "input": 0.0})
     pending: collections.deque[Any] = dataclasses.field(default_factory=collections.deque)
+
+    @property
+    def active(self) -> list[int]:
+        return [index for index, track in enumerate(self.tracks) if track.ended is None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """One seed of a program and where it keeps its files."""
+    """Seeds of a program and the folder in which they keep their files."""
 
     program: Program
-    seed: int
+    seeds: tuple[int, ...]  # as many as the program is for
     folder: Path
     check: Callable[[], None]  # raises Interrupted
     report: Report
 
     @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
+    def name(self) -> str:
+        return ("seed-" if len(self.seeds) == 1 else "seeds-") + "-".join(map(str, self.seeds))
 
     @property
-    def metrics(self) -> Path:
-        return self.folder / "metrics.jsonl"
+    def checkpoints(self) -> Path:
+        return self.folder / self.name / "checkpoints"
+
+    def metrics(self, index: int) -> Path:
+        return self.folder / f"seed-{self.seeds[index]}" / "metrics.jsonl"
 
 
-def fit(run: Fit) -> dict[str, Any]:
-    """Train a seed to its end, from its last checkpoint if it has one, and give its entry of the record.
+def fit(run: Fit) -> dict[int, dict[str, Any]]:
+    """Train the seeds to their end, from their last checkpoint if they have one; their entries of the record.
 
     Raises Interrupted, with everything saved, if `run.check` does.
     """
     course = _begin(run)
-    try:
-        _train(run, course)
-    except DivergedError as error:
-        saved = checkpoint.steps(run.checkpoints)
-        run.report.note(f"seed {run.seed} diverged: {error}; the last good step is {saved[-1]}")
-        entry = {
-            "outcome": records.DIVERGED,
-            "step": error.step,
-            "reason": str(error),
-            "last_good_step": saved[-1],
-        }
-        return entry | {"timing": course.seconds}
-    return _entry(run, course)
+    _train(run, course)
+    return _entries(run, course)
 
 
 def evaluate(
     program: Program, params: Any, split: str, length: int, check: Callable[[], None]
-) -> dict[str, float]:
-    """Metrics of a split at a length: sums over all its items, in float64."""
-    compiled, sums = program.evaluate(length), collections.defaultdict(lambda: np.zeros(2))
+) -> list[dict[str, float]]:
+    """Metrics of a split at a length, for each seed: sums over all its items, in float64."""
+    sums = collections.defaultdict(lambda: np.zeros((2, program.num_seeds)))
     for batch in data.eval_batches(program.task, split, program.config.eval.batch_size, length):
         check()
-        for metric, pair in jax.device_get(compiled(params, batch)).items():
+        for metric, pair in jax.device_get(program.evaluate[length](params, batch)).items():
             sums[metric] += np.asarray(pair, np.float64)
-    return {metric: float(total / weight) for metric, (total, weight) in sums.items()}
+    means = {metric: total / weight for metric, (total, weight) in sums.items()}
+    return [{metric: float(mean[i]) for metric, mean in means.items()} for i in range(program.num_seeds)]
+
+
+def better(one: float, other: float, which: str) -> bool:
+    """Whether a score beats another, where the "lower" or the "higher" is better."""
+    return one < other if which == "lower" else one > other
 
 
 def _begin(run: Fit) -> Course:
@@ -110,15 +114,19 @@ def _begin(run: Fit) -> Course:
     restored, complaints = checkpoint.restore_latest(run.checkpoints, program.abstract_state)
     for complaint in complaints:
         run.report.note(complaint)
-    batches = data.train_iterator(program.task, run.seed, program.config.train.batch_size)
-    run.folder.mkdir(parents=True, exist_ok=True)
+    batches = [data.train_iterator(program.task, seed, program.config.train.batch_size) for seed in run.seeds]
     if restored is None:
-        course = Course(program.init(np.int32(run.seed)), batches)
+        course = Course(program.init(np.array(run.seeds, np.int32)), batches, [Track() for _ in run.seeds])
     else:
-        batches.set_state(restored.progress["data"])
-        course = Course(restored.state, batches, **{name: restored.progress[name] for name in SAVED})
-        run.report.note(f"seed {run.seed} continues at step {course.step}")
-    records.rewind(run.metrics, {"train": course.step, "validation": course.validated})
+        progress = restored.progress
+        for iterator, position in zip(batches, progress["data"], strict=True):
+            iterator.set_state(position)
+        tracks = [Track(**track) for track in progress["tracks"]]
+        course = Course(restored.state, batches, tracks, progress["step"], progress["seconds"])
+        run.report.note(f"{run.name} continues at step {course.step}")
+    for index, track in enumerate(course.tracks):
+        run.metrics(index).parent.mkdir(parents=True, exist_ok=True)
+        records.rewind(run.metrics(index), {"train": track.step, "validation": track.validated})
     return course
 
 
@@ -128,17 +136,19 @@ def _train(run: Fit, course: Course) -> None:
         while True:
             if course.step and _due(course.step, settings.eval_every, settings.steps):
                 _validate(run, course)
-            improved = course.best is not None and course.best["step"] == course.step
-            done = course.solved or course.step >= settings.steps
-            if done or improved or _due(course.step, settings.checkpoint_every, settings.steps):
+            improved = any(track.best and track.best["step"] == course.step for track in course.tracks)
+            due = (
+                not course.active or improved or _due(course.step, settings.checkpoint_every, settings.steps)
+            )
+            if due:
                 _save(run, course)
-            if done:
+            if not course.active:
                 return
             run.check()
             _advance(run, course)
     except Interrupted:
         _save(run, course)
-        run.report.note(f"seed {run.seed} is saved at step {course.step}")
+        run.report.note(f"{run.name} is saved at step {course.step}")
         raise
 
 
@@ -148,90 +158,179 @@ def _due(step: int, every: int, last: int) -> bool:
 
 def _advance(run: Fit, course: Course) -> None:
     start = time.perf_counter()
-    batch = next(course.batches)
+    active = course.active
+    batches = {index: next(course.batches[index]) for index in active}
+    # One that has ended gets some batch, and stays as it is.
+    every = [batches.get(index, batches[active[0]]) for index in range(len(run.seeds))]
+    stacked = jax.tree.map(lambda *fields: np.stack(fields), *every)
     course.seconds["input"] += time.perf_counter() - start
-    course.state, metrics = run.program.train(course.state, batch, np.int32(run.seed))
+    mask = np.isin(np.arange(len(run.seeds)), active)
+    course.state, metrics = run.program.train(course.state, stacked, np.array(run.seeds, np.int32), mask)
     course.step += 1
-    course.pending.append((course.step, metrics))
+    for index in active:
+        course.tracks[index].step = course.step
+    course.pending.append((course.step, active, metrics))
     course.seconds["train"] += time.perf_counter() - start
     _collect(run, course, IN_FLIGHT)
 
 
 def _collect(run: Fit, course: Course, keep: int) -> None:
     """Look at what the steps gave, all but the last `keep` of them."""
-    settings = run.program.config.train
     while len(course.pending) > keep:
-        step, metrics = course.pending.popleft()
+        step, active, metrics = course.pending.popleft()
         start = time.perf_counter()
-        values = {name: float(value) for name, value in jax.device_get(metrics).items() if name != "finite"}
+        values = jax.device_get(metrics)
         course.seconds["train"] += time.perf_counter() - start
-        for name, value in values.items():
-            if not math.isfinite(value):
-                raise DivergedError(step, name, value)
-        course.losses.append(values["loss"])
-        speed = step * settings.batch_size * run.program.task.length / max(course.seconds["train"], 1e-9)
-        run.report.step(run.seed, step, values["loss"], speed)
-        if step % settings.log_every == 0:
-            values["loss"] = math.fsum(course.losses) / len(course.losses)
-            course.losses.clear()
-            records.append(
-                run.metrics, {"step": step, "split": "train", **values, "seconds": course.seconds["train"]}
-            )
+        for index in active:
+            if course.tracks[index].ended is None:
+                own = {name: float(value[index]) for name, value in values.items()}
+                _note_step(run, course, index, step, own)
+        losses = [float(values["loss"][index]) for index in active]
+        run.report.step(run.name, step, sum(losses) / len(losses), _speed(run, course, step))
+
+
+def _note_step(run: Fit, course: Course, index: int, step: int, values: dict[str, float]) -> None:
+    track = course.tracks[index]
+    for name, value in values.items():
+        if not math.isfinite(value):
+            _diverge(run, course, index, step, name, value)
+            return
+    track.losses.append(values["loss"])
+    if step % run.program.config.train.log_every == 0:
+        values["loss"] = math.fsum(track.losses) / len(track.losses)
+        track.losses.clear()
+        line = {"step": step, "split": "train", **values, "seconds": course.seconds["train"]}
+        records.append(run.metrics(index), line)
+
+
+def _diverge(run: Fit, course: Course, index: int, step: int, name: str, value: float) -> None:
+    # What was saved at a step was seen to be finite by that step's own numbers.
+    good = max((saved for saved in checkpoint.steps(run.checkpoints) if saved < step), default=None)
+    reason = f"{name} is {value} at step {step}"
+    course.tracks[index].ended = "diverged"
+    course.tracks[index].failure = {"step": step, "reason": reason, "last_good_step": good}
+    run.report.note(f"seed {run.seeds[index]} diverged: {reason}; the last good step is {good}")
+
+
+def _speed(run: Fit, course: Course, step: int) -> float:
+    tokens = step * len(run.seeds) * run.program.config.train.batch_size * run.program.task.length
+    return tokens / max(course.seconds["train"], 1e-9)
 
 
 def _validate(run: Fit, course: Course) -> None:
-    if course.validated == course.step:
-        return
     _collect(run, course, 0)
+    todo = [index for index in course.active if course.tracks[index].validated < course.step]
+    if not todo:
+        return
     task = run.program.task
-    values = evaluate(run.program, course.state.params, "validation", task.length, run.check)
+    values = evaluate(run.program, course.state.evaluated, "validation", task.length, run.check)
+    for index in todo:
+        score = values[index][task.primary]
+        if not math.isfinite(score):
+            _diverge(run, course, index, course.step, f"validation {task.primary}", score)
+            continue
+        best = _note_validation(run, course.tracks[index], course.step, values[index])
+        line = {"step": course.step, "split": "validation", **values[index], "best": best}
+        records.append(run.metrics(index), line)
+        run.report.validated(f"seed-{run.seeds[index]}", course.step, values[index], best)
+
+
+def _note_validation(run: Fit, track: Track, step: int, values: dict[str, float]) -> bool:
+    """Whether it is the best so far; decides whether the seed goes on."""
+    task, settings = run.program.task, run.program.config.train
     score = values[task.primary]
-    if not math.isfinite(score):
-        raise DivergedError(course.step, f"validation {task.primary}", score)
-    course.validated = course.step
-    best = course.best is None or _better(score, course.best["validation"][task.primary], task.better)
+    best = track.best is None or better(score, track.best["validation"][task.primary], task.better)
+    track.validated = step
+    track.waited = 0 if best else track.waited + 1
     if best:
-        course.best = {"step": course.step, "validation": values}
-    if run.program.config.train.stop_when_solved and task.solved is not None:
-        course.solved = not _better(task.solved, score, task.better)
-    records.append(run.metrics, {"step": course.step, "split": "validation", **values, "best": best})
-    run.report.validated(run.seed, course.step, values, best)
-
-
-def _better(one: float, other: float, better: str) -> bool:
-    return one < other if better == "lower" else one > other
+        track.best = {"step": step, "validation": values}
+    solved = task.solved is not None and not better(task.solved, score, task.better)
+    if step >= settings.steps:
+        track.ended = "steps"
+    elif settings.stop_when_solved and solved:
+        track.ended = "solved"
+    elif settings.patience is not None and track.waited >= settings.patience:
+        track.ended = "patience"
+    return best
 
 
 def _save(run: Fit, course: Course) -> None:
     _collect(run, course, 0)
-    if course.step in checkpoint.steps(run.checkpoints):
+    diverged = all(track.failure for track in course.tracks)
+    if diverged or course.step in checkpoint.steps(run.checkpoints):
         return
-    progress = {name: getattr(course, name) for name in SAVED}
-    progress["data"] = course.batches.get_state()
-    progress["needs"] = [course.best["step"]] if course.best and course.best["step"] != course.step else []
+    progress = {
+        "step": course.step,
+        "seconds": course.seconds,
+        "tracks": [dataclasses.asdict(track) for track in course.tracks],
+        "data": [iterator.get_state() for iterator in course.batches],
+        "needs": sorted(_needed(course) - {course.step}),
+    }
     checkpoint.save(run.checkpoints, course.step, course.state, progress)
 
 
-def _entry(run: Fit, course: Course) -> dict[str, Any]:
+def _needed(course: Course) -> set[int]:
+    """Steps whose checkpoints hold what later ones do not: the best, and the last before a divergence."""
+    best = {track.best["step"] for track in course.tracks if track.best}
+    good = {track.failure["last_good_step"] for track in course.tracks if track.failure}
+    return (best | good) - {None}
+
+
+def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
+    """Of the record, by seed."""
+    finished = [index for index, track in enumerate(course.tracks) if track.ended != "diverged"]
+    best = _best_params(run, course, finished)
     program, task = run.program, run.program.task
-    assert course.best is not None  # the last step is validated
-    best = course.state
-    if course.best["step"] != course.step:
-        best = checkpoint.restore(run.checkpoints, course.best["step"], program.abstract_state).state
-    lengths = (task.length, *(length for length in task.eval_lengths if length != task.length))
-    tests = {length: evaluate(program, best.params, "test", length, run.check) for length in lengths}
+    tests: dict[int, list[dict[str, float]]] = {}
+    if finished:
+        for length in program.evaluate:
+            tests[length] = evaluate(program, best, "test", length, run.check)
+    entries = {}
+    for index, (seed, track) in enumerate(zip(run.seeds, course.tracks, strict=True)):
+        if track.failure:
+            entries[seed] = {"outcome": records.DIVERGED, **track.failure, "timing": course.seconds}
+            continue
+        assert track.best is not None  # the last step is validated
+        own = {length: values[index] for length, values in tests.items()}
+        test = own.pop(task.length)
+        entries[seed] = {
+            "outcome": records.FINISHED,
+            "step": track.step,
+            "ended": track.ended,
+            "best_step": track.best["step"],
+            "validation": track.best["validation"],
+            "test": test,
+            "test_at_length": own,
+            "at_chance": chance.at_chance(task, test[task.primary], task.splits["test"]),
+            "sha256": _digests(course.state, best, index),
+            "timing": course.seconds,
+        }
+    return entries
+
+
+def _best_params(run: Fit, course: Course, indices: Sequence[int]) -> Any:
+    """The parameters to test, of each seed those of its best step, stacked again."""
+    chosen = jax.tree.map(lambda x: np.array(x), jax.device_get(course.state.evaluated))
+    steps = {
+        index: track.best["step"]
+        for index, track in enumerate(course.tracks)
+        if index in indices and track.best
+    }
+    for step, group in itertools.groupby(sorted(steps, key=steps.__getitem__), steps.__getitem__):
+        if step == course.step:
+            continue
+        saved = checkpoint.restore(run.checkpoints, step, run.program.abstract_state).state.evaluated
+        for index in group:
+            jax.tree.map(lambda into, x, i=index: into.__setitem__(i, np.asarray(x[i])), chosen, saved)
+    return chosen
+
+
+def _digests(state: train.TrainState, best: Any, index: int) -> dict[str, str]:
+    def digest(tree: Any) -> str:
+        return checkpoint.digest(jax.tree.map(lambda x: np.asarray(x)[index], jax.device_get(tree)))
+
     return {
-        "outcome": records.FINISHED,
-        "step": course.step,
-        "solved": course.solved,
-        "best_step": course.best["step"],
-        "validation": course.best["validation"],
-        "test": tests.pop(task.length),
-        "test_at_length": tests,
-        "sha256": {
-            "params": checkpoint.digest(course.state.params),
-            "opt_state": checkpoint.digest(course.state.opt_state),
-            "best_params": checkpoint.digest(best.params),
-        },
-        "timing": course.seconds,
+        "params": digest(state.params),
+        "opt_state": digest(state.opt_state),
+        "best_params": digest(best),
     }

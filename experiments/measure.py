@@ -11,6 +11,10 @@ import numpy as np
 
 SHARE = 0.8  # of the free memory that a program may ask for
 WARM_UP = 2  # calls that are not timed
+CONTROL_GROUPS = (
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 def compiled_memory(compiled: jax.stages.Compiled) -> dict[str, int]:
@@ -33,9 +37,7 @@ def free_memory(device: Any) -> int | None:
         limit = stats.get("bytes_limit")
         return None if limit is None else limit - stats.get("bytes_in_use", 0)
     available = _field("/proc/meminfo", "MemAvailable")
-    limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
-    known = [available, None if limit is None or used is None else limit - used]
-    return min((value for value in known if value is not None), default=None)
+    return min((value for value in (available, _free_in_container()) if value is not None), default=None)
 
 
 def shortage(needed: int, device: Any) -> str | None:
@@ -46,14 +48,20 @@ def shortage(needed: int, device: Any) -> str | None:
     return f"the compiler plans {needed} bytes, more than {SHARE:.0%} of the {free} that are free"
 
 
-def measured_peak(run: Callable[[], Any], device: Any) -> dict[str, Any]:
-    """Run something, and give the most memory in use meanwhile, with the method: {"bytes", "method"}.
+def watched(
+    run: Callable[[Any], Any], inputs: Iterable[Any], device: Any
+) -> tuple[list[float], dict[str, Any]]:
+    """Seconds of each call as `times` gives them, and the most memory in use meanwhile: {"bytes", "method"}.
 
     Devices count for themselves, since their process began. On the CPU it is the highest resident set of the
     whole process, libraries included, reset before where the system allows it.
     """
     reset = device.platform == "cpu" and _reset_resident_peak()
-    jax.block_until_ready(run())
+    seconds = times(run, inputs)
+    return seconds, _most_memory(device, reset)
+
+
+def _most_memory(device: Any, reset: bool) -> dict[str, Any]:
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
         return {"bytes": stats.get("peak_bytes_in_use"), "method": "device counter peak_bytes_in_use"}
@@ -81,17 +89,21 @@ def spread(seconds: list[float]) -> dict[str, float | int]:
     return {"median": float(median), "low": float(low), "high": float(high), "n": len(seconds)}
 
 
-def tree_bytes(tree: Any) -> int:
-    """Bytes of all arrays (or their descriptions) in a pytree."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
 def _reset_resident_peak() -> bool:
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return False
     return True
+
+
+def _free_in_container() -> int | None:
+    """What the control group leaves, by version 2 or 1. File pages that can be given up count as free."""
+    for folder, limit_file, used_file, cache in CONTROL_GROUPS:
+        limit, used = _number(f"{folder}/{limit_file}"), _number(f"{folder}/{used_file}")
+        if limit is not None and used is not None:
+            return limit - used + (_line(f"{folder}/memory.stat", cache) or 0)
+    return None
 
 
 def _field(path: str, name: str) -> int | None:
@@ -101,6 +113,15 @@ def _field(path: str, name: str) -> int | None:
     except OSError:
         return None
     return int(match[1]) * 1024 if match else None
+
+
+def _line(path: str, name: str) -> int | None:
+    """The number of a "name 123" line."""
+    try:
+        match = re.search(rf"^{name} (\d+)$", Path(path).read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(match[1]) if match else None
 
 
 def _number(path: str) -> int | None:

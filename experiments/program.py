@@ -1,10 +1,10 @@
-"""The compiled programs of a cell: built once and shared by all its seeds."""
+"""The compiled programs of a cell: built once, shared by its seeds, of which several can train at once."""
 
 import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,84 +15,144 @@ from experiments import data, measure, train
 from experiments.config import Config
 from experiments.tasks.task import Task
 
+DETERMINISTIC = {"xla_gpu_deterministic_ops": True}  # a CPU's programs are so anyway
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Initialisation, training step and forward pass of a config.
+    """Initialisation, training step and forward passes of a config, for `num_seeds` seeds at once.
 
-    `init`: seed int32 scalar -> the state before the first step.
-    `train`: (state, batch, seed int32 scalar) -> (state, metrics); the state is donated.
-    `evaluate(length)`: the compiled (params, batch) -> {metric: (sum, weight)}, for one length.
+    What they take and give has one leading axis for the seeds, but for the batch that is evaluated.
+    `init`: seeds int32 -> the states before the first step.
+    `train`: (states, batches, seeds int32, active bool) -> (states, metrics); the old states are donated, and
+    those that are not active stay as they are.
+    `evaluate[length]`: (parameters, batch) -> {metric: (sums, weights)}.
+    `compile_seconds` and `memory` have the training step, the forward pass at the task's length, and those at
+    its `eval_lengths`.
     """
 
     config: Config
     task: Task
+    num_seeds: int
     abstract_state: Any
     init: jax.stages.Compiled
     train: jax.stages.Compiled
-    evaluate: Callable[[int], jax.stages.Compiled]
+    evaluate: dict[int, jax.stages.Compiled]
     memory: dict[str, dict[str, int]]
     compile_seconds: dict[str, float]
 
 
-def build(config: Config, task: Task) -> Program:
+def build(config: Config, task: Task, num_seeds: int = 1) -> Program:
     """Compile for the config's shapes. Nothing is allocated on the device."""
-    state = train.abstract_state(config, task)
-    batch = data.abstract_batch(task, config.train.batch_size)
-    seed = jax.ShapeDtypeStruct((), jnp.int32)
-    init, _ = _compile(jax.jit(functools.partial(train.init_state, config, task)), seed)
-    step, step_seconds = _compile(train.train_step(config, task), state, batch, seed)
-
-    @functools.cache
-    def evaluate(length: int) -> jax.stages.Compiled:
+    seeds = jax.ShapeDtypeStruct((num_seeds,), jnp.int32)
+    active = jax.ShapeDtypeStruct((num_seeds,), jnp.bool_)
+    one = train.abstract_state(config, task)
+    state = _for_seeds(one, num_seeds)
+    batch = _for_seeds(data.abstract_batch(task, config.train.batch_size), num_seeds)
+    compiler = functools.partial(_compile, deterministic=config.train.deterministic)
+    init, _ = compiler(
+        jax.jit(_over_seeds(functools.partial(train.init_state, config, task), num_seeds)), seeds
+    )
+    step = jax.jit(_over_seeds(_if_active(train.train_step(config, task)), num_seeds), donate_argnums=0)
+    programs = {"training_step": compiler(step, state, batch, seeds, active)}
+    lengths = dict.fromkeys((task.length, *task.eval_lengths))
+    for length in lengths:
         inputs = data.abstract_batch(task, config.eval.batch_size, length)
-        return _compile(train.eval_step(config, task), state.params, inputs)[0]
-
-    start = time.perf_counter()
-    forward = evaluate(task.length)
+        forward = jax.jit(_over_seeds(train.eval_step(config, task), num_seeds, shared=(1,)))
+        programs[forward_name(task, length)] = compiler(forward, state.params, inputs)
     return Program(
         config,
         task,
+        num_seeds,
         state,
         init,
-        step,
-        evaluate,
-        {"training_step": measure.compiled_memory(step), "forward": measure.compiled_memory(forward)},
-        {"training_step": step_seconds, "forward": time.perf_counter() - start},
+        programs["training_step"][0],
+        {length: programs[forward_name(task, length)][0] for length in lengths},
+        {name: measure.compiled_memory(compiled) for name, (compiled, _) in programs.items()},
+        {name: seconds for name, (_, seconds) in programs.items()},
     )
 
 
-def _compile(function: Any, *inputs: Any) -> tuple[jax.stages.Compiled, float]:
+def forward_name(task: Task, length: int) -> str:
+    """Under which a record has the memory of the forward pass at a length."""
+    return "forward" if length == task.length else f"forward_{length}"
+
+
+def _for_seeds(tree: Any, num_seeds: int) -> Any:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_seeds, *x.shape), x.dtype), tree)
+
+
+def _over_seeds(
+    function: Callable[..., Any], num_seeds: int, shared: Sequence[int] = ()
+) -> Callable[..., Any]:
+    """`function` over the leading axis of its arguments, all but the `shared` ones."""
+    if num_seeds > 1:
+        return lambda *inputs: jax.vmap(function, [None if i in shared else 0 for i in range(len(inputs))])(
+            *inputs
+        )
+
+    # One seed is not vmapped, which would turn a branch that is not taken into one whose result is not used.
+    def alone(*inputs: Any) -> Any:
+        inputs = tuple(
+            x if i in shared else jax.tree.map(lambda leaf: leaf[0], x) for i, x in enumerate(inputs)
+        )
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(*inputs))
+
+    return alone
+
+
+def _if_active(step: Callable[..., Any]) -> Callable[..., Any]:
+    def masked(state: Any, batch: Any, seed: Any, active: Any) -> Any:
+        new, metrics = step(state, batch, seed)
+        return jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state), metrics
+
+    return masked
+
+
+def _compile(function: Any, *inputs: Any, deterministic: bool) -> tuple[jax.stages.Compiled, float]:
     start = time.perf_counter()
-    return function.lower(*inputs).compile(), time.perf_counter() - start
+    lowered = function.lower(*inputs)
+    on_gpu = jax.devices()[0].platform == "gpu"
+    compiled = lowered.compile(DETERMINISTIC if deterministic and on_gpu else None)
+    return compiled, time.perf_counter() - start
 
 
-def measured(program: Program, seed: int, check: Callable[[], None]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Speed, and peak memory, of `config.eval.timed_steps` warm training steps and forward passes.
+def measured(
+    config: Config, task: Task, built: Program, check: Callable[[], None]
+) -> dict[str, dict[str, Any]]:
+    """Speed and memory in use of `config.eval.timed_steps` warm training steps and as many forward passes.
 
-    Each step gets another batch of the task. `check` may raise, between two steps.
+    Each gets another batch of the training split, made before. On a GPU the programs that are timed are not
+    the deterministic ones. `check` may raise, between two steps. Gives {"speed", "memory"}.
     """
-    config, task, count = program.config, program.task, program.config.eval.timed_steps
-    batches = data.train_iterator(task, seed, config.train.batch_size)
-    state = program.init(np.int32(seed))
-    seconds: dict[str, list[float]] = {}
+    if config.train.deterministic and jax.devices()[0].platform == "gpu":
+        fast = config.copy_and_resolve_references()
+        with fast.unlocked():
+            fast.train.deterministic = False
+        built = build(fast, task)
+    count, seed = config.eval.timed_steps + measure.WARM_UP, np.zeros(1, np.int32)
+    state, everyone = built.init(seed), np.ones(1, bool)
 
     def step(batch: data.Batch) -> Any:
         nonlocal state
         check()
-        state, metrics = program.train(state, batch, np.int32(seed))
+        state, metrics = built.train(state, batch, seed, everyone)
         return state, metrics
 
     def forward(batch: data.Batch) -> Any:
         check()
-        return program.evaluate(task.length)(state.params, batch)
+        return built.evaluate[task.length](state.params, batch)
 
-    def both() -> None:
-        seconds["training_step"] = measure.times(step, itertools.islice(batches, count + measure.WARM_UP))
-        validation = itertools.cycle(data.eval_batches(task, "validation", config.eval.batch_size))
-        seconds["forward"] = measure.times(forward, itertools.islice(validation, count + measure.WARM_UP))
+    def batches(size: int) -> list[data.Batch]:
+        return list(itertools.islice(data.train_iterator(task, 0, size), count))
 
-    peak = measure.measured_peak(both, jax.devices()[0])
-    speed: dict[str, Any] = {name: measure.spread(values) for name, values in seconds.items()}
-    tokens = config.train.batch_size * task.length
-    return speed | {"tokens_per_second": tokens / speed["training_step"]["median"], "unit": "s"}, peak
+    stacked = [jax.tree.map(lambda x: x[None], batch) for batch in batches(config.train.batch_size)]
+    device = jax.devices()[0]
+    step_seconds, step_memory = measure.watched(step, stacked, device)
+    forward_seconds, forward_memory = measure.watched(forward, batches(config.eval.batch_size), device)
+    spreads = {"training_step": measure.spread(step_seconds), "forward": measure.spread(forward_seconds)}
+    tokens = config.train.batch_size * task.length / spreads["training_step"]["median"]
+    return {
+        "speed": {**spreads, "tokens_per_second": tokens, "unit": "s"},
+        "memory": {"training_step": step_memory, "forward": forward_memory},
+    }

@@ -50,10 +50,10 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[s
     return {name: (_short(left[name]), _short(right[name])) for name in left if left[name] != right[name]}
 
 
-def code_sha256() -> str:
-    """Hash of the names and contents of all source files of the two packages."""
+def code_sha256(packages: tuple[str, ...] = PACKAGES) -> str:
+    """Hash of the names and contents of all source files of the packages."""
     total = hashlib.sha256()
-    for package in PACKAGES:
+    for package in packages:
         for path in sorted((ROOT / package).rglob("*.py")):
             total.update(f"{path.relative_to(ROOT).as_posix()}\n".encode())
             total.update(hashlib.sha256(path.read_bytes()).digest())
@@ -65,21 +65,22 @@ def git() -> dict[str, Any] | None:
     top, commit = _git("rev-parse", "--show-toplevel"), _git("rev-parse", "HEAD")
     if top is None or commit is None or Path(top.strip()).resolve() != ROOT:
         return None
-    status, diff = (
-        _git("status", "--porcelain", "--", *SOURCES) or "",
-        _git("diff", "HEAD", "--", *SOURCES) or "",
-    )
+    status, changed = _git("status", "--porcelain", "--", *SOURCES) or "", diff()
     return {
         "commit": commit.strip(),
         "dirty": bool(status.strip()),
         "status": status.splitlines(),
-        "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if diff else None,
+        "diff_sha256": hashlib.sha256(changed.encode()).hexdigest() if changed else None,
     }
 
 
 def diff() -> str:
-    """What tracked files have beyond the commit, "" if nothing or if the code is no git checkout."""
-    return (_git("diff", "HEAD", "--", *SOURCES) or "") if git() else ""
+    """What the working tree has beyond the commit, new files too; "" if nothing or no git checkout."""
+    tracked = _git("diff", "HEAD", "--", *SOURCES) or ""
+    new = (_git("ls-files", "--others", "--exclude-standard", "--", *SOURCES) or "").splitlines()
+    # With --no-index git's exit status says whether the files differ.
+    parts = [_git("diff", "--no-index", "--", os.devnull, path, accepted=(0, 1)) or "" for path in new]
+    return tracked + "".join(parts)
 
 
 def packages() -> dict[str, str]:
@@ -147,10 +148,10 @@ def _processor() -> str:
     return next(names, platform.machine())
 
 
-def _git(*arguments: str) -> str | None:
+def _git(*arguments: str, accepted: tuple[int, ...] = (0,)) -> str | None:
     command = ["git", "-C", str(ROOT), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return done.stdout if done.returncode in accepted else None

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "results"
 PICTURE = "docs/images/results.png"
+Record = dict[str, Any]
 HEADS = {"value_width": "V != H", "cross_attention": "cross"}
 
 
@@ -59,7 +60,7 @@ def capability_table() -> str:
         [f"`{name}`", *(_cell(getattr(capabilities, field)) for field in fields)]
         for name, capabilities in attention.capabilities().items()
     ]
-    return markdown(["", *(HEADS.get(name, name.replace("_", " ")) for name in fields)], rows)
+    return tables.markdown(["", *(HEADS.get(name, name.replace("_", " ")) for name in fields)], rows)
 
 
 def results_block() -> str:
@@ -67,62 +68,57 @@ def results_block() -> str:
     found, complaints = records.find(RESULTS)
     if complaints:
         raise ValueError("; ".join(complaints))
-    tasks: dict[str, list[dict[str, Any]]] = {}
+    tasks: dict[str, list[Record]] = {}
     for _, record in found:
         tasks.setdefault(record["task"]["name"], []).append(record)
-    sections = [_task_section(group) for _, group in sorted(tasks.items())]
+    sections = [task_section(group) for _, group in sorted(tasks.items())]
     if not sections:
         return "No run is in results/ yet."
     return "\n\n".join([*sections, f"![Learning curves, and time by length]({PICTURE})"])
 
 
-def markdown(heads: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _task_section(group: list[dict[str, Any]]) -> str:
+def task_section(group: list[Record]) -> str:
+    """Heading, table, baselines and claims of a task's records. Raises ValueError if they do not compare."""
     rows, refused = compare.table(group[0], group[1:])
     if refused:
         raise ValueError(f"results/ holds records that do not compare: {'; '.join(refused)}")
     task, metric = group[0]["task"], group[0]["task"]["primary"]
-    heads = [
-        "attention",
-        f"test {metric}",
-        "step, ms",
-        "tokens/s",
-        "temporaries",
-        "peak",
-        "FLOPs/step",
-        "parameters",
-    ]
-    lines = [_result(row, metric) for row in rows]
-    simple = {"chance": (task["chance"] or {}).get(metric)} | task["baselines"]
+    train = group[0]["config"]["train"]
+    heads = ["attention", f"test {metric}", *tables.COSTS, "remarks"]
+    simple = [f"{name} {value:.4g}" for name, value in tables.simple_scores(task).items()]
     return "\n\n".join(
         [
-            f"**`{task['name']}`**, length {task['length']}, {group[0]['config']['train']['steps']} steps of "
-            f"{group[0]['config']['train']['batch_size']} sequences, {_origin(group[0]['provenance'])}:",
-            markdown(heads, lines),
-            f"For comparison, {metric}: "
-            + ", ".join(f"{name} {value:.4g}" for name, value in simple.items() if value is not None)
-            + ". One seed, so no difference is tested." * (len(group[0]["seeds"]) == 1),
+            f"**`{task['name']}`**, length {task['length']}, at most {train['steps']} steps of "
+            f"{train['batch_size']} sequences, {_origin(group[0]['provenance'])}:",
+            tables.markdown(heads, [_result(row) for row in rows]),
+            f"For comparison, {metric}: {', '.join(simple)}. {claims_text(group)}",
         ]
     )
 
 
-def _result(row: dict[str, Any], metric: str) -> list[str]:
-    record = row["record"]
-    step, memory = record["speed"]["training_step"], record["memory"]
+def claims_text(group: list[Record]) -> str:
+    """Which differences between the records were shown, and which were not."""
+    found = compare.claims(group)
+    if not found:
+        return f"No difference was tested: a paired t-test wants {compare.LEAST_PAIRS} seeds in common."
+    shown = [claim for claim in found if claim["p"] < 1 - compare.CONFIDENCE]
+    names = [[f"`{claim[side]['attention']['text']}`" for side in ("better", "worse")] for claim in shown]
+    lines = [f"{' over '.join(pair)} (p = {c['p']:.2g})" for pair, c in zip(names, shown, strict=True)]
+    rest = len(found) - len(shown)
+    return (
+        f"Better by a paired t-test over seeds, Holm-corrected over {len(found)} pairs: "
+        + ("; ".join(lines) or "none")
+        + (f". For {rest} other pairs no difference was shown." if rest else ".")
+    )
+
+
+def _result(row: dict[str, Any]) -> list[str]:
+    record, cost = row["record"], tables.costs(row["record"])
     return [
         f"`{record['attention']['text']}`",
         tables.score(row["score"], row["failed"], record["outcome"]),
-        f"{1000 * step['median']:.4g}",
-        f"{record['speed']['tokens_per_second']:,.0f}",
-        tables.in_bytes(memory["training_step"]["temporaries"]),
-        tables.in_bytes(memory["measured"]["bytes"]),
-        tables.in_flops(record["config"]["train"]["batch_size"] * record["flops"]["training"]),
-        f"{record['parameters']['total']:,}",
+        *(cost[column] for column in tables.COSTS),
+        "; ".join(row["labels"]),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from experiments import files
 
 RECORD = "record.json"
-SCHEMA = 1  # of the records that this code writes and compares
+SCHEMA = 2  # of the records that this code writes and compares
 
 # Outcomes of a seed, or of a run.
 FINISHED = "finished"
@@ -20,8 +20,10 @@ OUT_OF_MEMORY_COMPILED = "out of memory (compiled)"
 UNFINISHED = "unfinished"  # running, or killed
 FAILED = "failed"
 
+UNDECIDED = (INTERRUPTED, UNFINISHED)
+
 # Where a record holds what differs between two runs of the same config; all else is bitwise the same.
-TIMINGS = ("sessions", "speed", "memory.measured", "seeds.*.timing")
+TIMINGS = ("sessions", "speed", "memory.measured", "seeds.*.timing", "seeds.*.last_good_step")
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ from rich.console import Console
 from experiments import (
     contents,
     files,
-    measure,
     optimizer,
     program,
     provenance,
@@ -22,16 +21,18 @@ from experiments import (
     settings,
     tables,
     train,
+    work,
 )
 from experiments.checks import UsageError
 from experiments.config import Config
 from experiments.contents import Cell, Record
-from experiments.fit import Fit, fit
 from experiments.interrupt import Interrupted, Interrupts
 
 EXIT_CODES = {
     records.FINISHED: 0,
     records.FAILED: 1,
+    records.INTERRUPTED: 75,
+    records.UNFINISHED: 75,
     records.DIVERGED: 3,
     records.OUT_OF_MEMORY: 4,
     records.OUT_OF_MEMORY_COMPILED: 4,
@@ -105,25 +106,18 @@ def _plan(out: Console, cell: Cell) -> int:
     rate = optimizer.schedule(cell.config.optimizer, steps)
     points = sorted({0, min(warmup, steps - 1), steps // 2, steps - 1})
     tables.plan(out, record, [(step, np.asarray(rate(step)).item()) for step in points])
-    if reason := _shortage(built):
+    if reason := work.shortage(built):
         out.print(f"[bold red]would not be run:[/] {reason}")
     return 0
 
 
-def _shortage(built: program.Program) -> str | None:
-    needed = max(memory["total"] for memory in built.memory.values())
-    return measure.shortage(needed, jax.devices()[0])
-
-
 def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool) -> int:
-    record = records.read_record(folder)
-    if record is None:
-        record = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
-        files.write_json(folder / "config.json", record["config"])
-    todo = [seed for seed in cell.config.seeds if not contents.settled(record, seed)]
-    changed = provenance.differences(record["provenance"], cell.provenance)
-    changes = [f"{name} was {before}, is {now}" for name, (before, now) in changed.items()]
-    if not todo and record["outcome"] in (records.FINISHED, records.DIVERGED):
+    now = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
+    record = records.read_record(folder) or now
+    todo = work.left(record, cell)
+    changes = contents.changes(record, now)
+    done = record["outcome"] in (records.FINISHED, records.DIVERGED) and not work.unmeasured(record, cell)
+    if not todo and done:
         since = f" (since then: {'; '.join(changes)})" if changes else ""
         out.print(f"{record['outcome']}: {folder}{since}", markup=False)
         _results(out, record, folder)
@@ -149,7 +143,9 @@ def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[
     """Work, and however it ends, write down how."""
     outcome, code, reason = records.FAILED, EXIT_CODES[records.FAILED], None
     try:
-        outcome, reason = _work(out, cell, folder, record, todo)
+        steps, primary = cell.config.train.steps, cell.task.primary
+        with Interrupts() as interrupts, screen.Live(out, steps, primary) as live:
+            outcome, reason = work.do(work.Work(cell, folder, record, interrupts.check, live))
         code = EXIT_CODES[outcome]
     except Interrupted as stopped:
         outcome, code, reason = records.INTERRUPTED, stopped.exit_code, str(stopped)
@@ -175,34 +171,6 @@ def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[
 def _is_out_of_memory(error: BaseException) -> bool:
     exhausted = isinstance(error, jax.errors.JaxRuntimeError) and EXHAUSTED in str(error)
     return exhausted or isinstance(error, MemoryError)
-
-
-def _work(out: Console, cell: Cell, folder: Path, record: Record, todo: list[int]) -> tuple[str, str | None]:
-    """Outcome and reason of the run once everything is done that can be. Raises Interrupted."""
-    with Interrupts() as interrupts:
-        built = program.build(cell.config, cell.task)
-        record["memory"] |= built.memory
-        record["speed"]["compile_seconds"] = built.compile_seconds
-        if reason := _shortage(built):
-            return records.OUT_OF_MEMORY_COMPILED, reason
-        records.write_record(folder, record)
-        with screen.Live(out, cell.config.train.steps, cell.task.primary) as live:
-            for seed in todo:
-                entry = fit(Fit(built, seed, folder / f"seed-{seed}", interrupts.check, live))
-                record["seeds"][str(seed)] = records.plain(entry)
-                records.write_record(folder, record)
-            if "measured" not in record["memory"] and cell.config.eval.timed_steps:
-                live.note("measuring speed and memory")
-                speed, peak = program.measured(built, cell.config.seeds[0], interrupts.check)
-                record["speed"] |= speed
-                record["memory"]["measured"] = peak
-    outcome = contents.outcome(record)
-    return outcome, "; ".join(_reasons(record)) or None
-
-
-def _reasons(record: Record) -> list[str]:
-    entries = record["seeds"].items()
-    return [f"seed {seed}: {entry['reason']}" for seed, entry in entries if entry.get("reason")]
 
 
 def _results(out: Console, record: Record, folder: Path) -> None:

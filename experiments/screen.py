@@ -55,9 +55,9 @@ class Live:
     def __init__(self, out: Console, steps: int, primary: str):
         self._out, self._steps, self._primary = out, steps, primary
         self._score, self._said = "", float("-inf")
-        self._start: tuple[int, int, float] | None = None  # seed, step, time at its first report
+        self._start: tuple[str, int, float] | None = None  # seeds, step, time at its first report
         self._progress = Progress(
-            TextColumn("seed {task.fields[seed]}  step {task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[seeds]}  step {task.completed:.0f}/{task.total:.0f}"),
             TimeRemainingColumn(compact=True),
             TextColumn("loss {task.fields[loss]:.3f}{task.fields[score]}  {task.fields[speed]}"),
             console=out,
@@ -73,35 +73,35 @@ class Live:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def step(self, seed: int, step: int, loss: float, tokens_per_second: float) -> None:
+    def step(self, seeds: str, step: int, loss: float, tokens_per_second: float) -> None:
         """A step is done."""
         now = time.monotonic()
-        if self._start is None or self._start[0] != seed:
-            self._begin(seed, step, now)
+        if self._start is None or self._start[0] != seeds:
+            self._begin(seeds, step, now)
         fields = {"loss": loss, "score": self._score, "speed": f"{tokens_per_second:,.0f} tokens/s"}
         if self._task is not None:
-            self._progress.update(self._task, completed=step, seed=seed, **fields)
+            self._progress.update(self._task, completed=step, seeds=seeds, **fields)
         if not self._out.is_terminal and (now - self._said >= EVERY_SECONDS or step == self._steps):
             self._said = now
-            text = f"seed {seed}  step {step}/{self._steps}  {self._remaining(step, now)}  loss {loss:.3f}"
+            text = f"{seeds}  step {step}/{self._steps}  {self._remaining(step, now)}  loss {loss:.3f}"
             self.note(f"{text}{self._score}  {fields['speed']}")
 
-    def validated(self, seed: int, step: int, values: dict[str, float], best: bool) -> None:
+    def validated(self, seeds: str, step: int, values: dict[str, float], best: bool) -> None:
         """A validation is done."""
         score = values[self._primary]
         self._score = f"  {self._primary} {score:.4f}"
         suffix = " (best so far)" if best else ""
-        self.note(f"seed {seed}  step {step}/{self._steps}  validation{self._score}{suffix}")
+        self.note(f"{seeds}  step {step}/{self._steps}  validation{self._score}{suffix}")
 
     def note(self, text: str) -> None:
         """Something that must not scroll away with the live line."""
         self._out.print(text, markup=False)
 
-    def _begin(self, seed: int, step: int, now: float) -> None:
-        self._start, self._score = (seed, step - 1, now), ""
+    def _begin(self, seeds: str, step: int, now: float) -> None:
+        self._start, self._score = (seeds, step - 1, now), ""
         if self._task is not None:
             self._progress.remove_task(self._task)
-        fields = {"seed": seed, "loss": float("nan"), "score": "", "speed": ""}
+        fields = {"seeds": seeds, "loss": float("nan"), "score": "", "speed": ""}
         self._task = self._progress.add_task("", total=self._steps, completed=step, **fields)
 
     def _remaining(self, step: int, now: float) -> str:

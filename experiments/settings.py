@@ -26,7 +26,9 @@ NAMED: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[..., Any]]] = {
     "task": (tasks.hyperparameters, tasks.make),
 }
 # What has no bearing on the numbers.
-INCIDENTAL = ("name", "seeds", "train.checkpoint_every", "train.log_every", "eval.timed_steps")
+INCIDENTAL = (
+    "name", "seeds", "train.checkpoint_every", "train.log_every", "train.seeds_at_once", "eval.timed_steps",
+)  # fmt: skip
 
 
 def load(path: str, overrides: list[str]) -> Config:

@@ -14,9 +14,9 @@ from experiments import compare
 Record = dict[str, Any]
 
 PLAIN: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
-WIDE = 120  # characters from which one table holds all
+WIDE = 140  # characters from which one table holds all
 LEFT = ("run", "attention", "also differs in")
-COSTS = ("step ms", "tokens/s", "temps", "peak", "FLOPs/step", "params")
+COSTS = ("step ms", "tokens/s", "compile s", "temps", "in use", "FLOPs/step", "params")
 
 
 def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> None:
@@ -53,19 +53,20 @@ def results(out: Console, this: Record, others: list[Record], complaints: list[s
     names = _names([row["record"] for row in rows])
     marks = ["> " if row["this"] else "  " for row in rows]
     lines = [
-        {"run": mark + name} | _quality(row, task, tested) | _cost(row["record"])
+        {"run": mark + name} | _quality(row, task, tested) | costs(row["record"])
         for mark, name, row in zip(marks, names, rows, strict=True)
     ]
     last = ["also differs in"]
     quality = ["run", "attention", task["primary"], "± 95%", "n", *map(_at, _other_lengths(task)), "p (Holm)"]
-    groups = [[*quality, *COSTS, *last]] if out.width >= WIDE else [[*quality, *last], ["run", *COSTS]]
+    narrow = [[*quality, *last], ["run", *COSTS[:3]], ["run", *COSTS[3:]]]
+    groups = [[*quality, *COSTS, *last]] if out.width >= WIDE else narrow
     lines += [
-        {"run": f"  {name}", task["primary"]: f"{value:.4f}"} for name, value in _baselines(task).items()
+        {"run": f"  {name}", task["primary"]: f"{value:.4f}"} for name, value in simple_scores(task).items()
     ]
     out.print(f"{task['name']}, length {task['length']}: test {task['primary']}, {task['better']} is better")
     for group in groups:
         out.print(_table(lines, group, marked=[row["this"] for row in rows]))
-    for line in _footnotes(tested, refused, complaints):
+    for line in [*by_seed(this), *_footnotes(this, tested, refused, complaints)]:
         out.print(line, markup=False)
 
 
@@ -80,6 +81,12 @@ def _table(lines: list[dict[str, str]], columns: list[str], marked: list[bool]) 
             style = "dim" if mark is None else "bold" if mark else None
             table.add_row(*(escape(line.get(column, "")) for column in used), style=style)
     return table
+
+
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def in_bytes(count: float | None) -> str:
@@ -131,13 +138,18 @@ def _quality(row: dict[str, Any], task: dict[str, Any], tested: bool) -> dict[st
     return cells
 
 
-def _cost(record: Record) -> dict[str, str]:
+def costs(record: Record) -> dict[str, str]:
+    """What a run took, by COSTS: of one training step median and quartiles; "-" for what is not known."""
     speed, memory = record["speed"].get("training_step"), record["memory"]
+    compiled = record["speed"].get("compile_seconds", {}).get("training_step")
     values = (
-        f"{1000 * speed['median']:.4g}" if speed else "-",
+        "{median:.4g} ({low:.3g}-{high:.3g})".format_map({k: 1000 * v for k, v in speed.items()})
+        if speed
+        else "-",
         f"{record['speed']['tokens_per_second']:,.0f}" if speed else "-",
+        "-" if compiled is None else f"{compiled:.3g}",
         in_bytes(memory.get("training_step", {}).get("temporaries")),
-        in_bytes(memory.get("measured", {}).get("bytes")),
+        in_bytes(memory.get("measured", {}).get("training_step", {}).get("bytes")),
         in_flops(record["config"]["train"]["batch_size"] * record["flops"]["training"]),
         f"{record['parameters']['total']:,}",
     )
@@ -152,13 +164,23 @@ def _at(length: int) -> str:
     return f"at {length}"
 
 
-def _baselines(task: dict[str, Any]) -> dict[str, float]:
+def by_seed(record: Record) -> list[str]:
+    """A line with the test score of each seed, or how it ended, if there are several."""
+    metric = record["task"]["primary"]
+    entries = sorted(record["seeds"].items(), key=lambda item: int(item[0]))
+    shown = [f"{s}: {e['test'][metric]:.4f}" if "test" in e else f"{s}: {e['outcome']}" for s, e in entries]
+    return [f"By seed: {', '.join(shown)}"] if len(shown) > 1 else []
+
+
+def simple_scores(task: dict[str, Any]) -> dict[str, float]:
+    """Chance and the task's baselines, in its primary metric."""
     chance = (task["chance"] or {}).get(task["primary"])
     return ({} if chance is None else {"chance": chance}) | task["baselines"]
 
 
-def _footnotes(tested: bool, refused: list[str], complaints: list[str]) -> list[str]:
-    lines = []
+def _footnotes(this: Record, tested: bool, refused: list[str], complaints: list[str]) -> list[str]:
+    method = this["memory"].get("measured", {}).get("training_step", {}).get("method")
+    lines = [f"In use while training: {method}."] if method else []
     if not tested:
         pairs = compare.LEAST_PAIRS
         lines.append(f"No difference was tested: a paired t-test wants {pairs} seeds in common.")

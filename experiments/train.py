@@ -47,8 +47,8 @@ def abstract_state(config: Config, task: Task) -> TrainState:
 def train_step(config: Config, task: Task) -> jax.stages.Wrapped:
     """(state, batch, seed int32) -> (state, metrics), compiled once for all seeds; the old state is donated.
 
-    Metrics, scalars: `loss` (nats), `grad_norm` before clipping, `learning_rate`, `finite` (loss and
-    gradient are), and `entropy` (nats) where it is penalised. Dropout and the variant's draws come from
+    Metrics, scalars: `loss` (nats), `grad_norm` before clipping, `param_norm` after the step,
+    `learning_rate`, and `entropy` (nats) where it is penalised. Dropout and the variant's draws come from
     (seed, step).
     """
     gradient = _gradient(config, task)
@@ -61,11 +61,10 @@ def train_step(config: Config, task: Task) -> jax.stages.Wrapped:
         updates, opt_state = transform.update(grads, state.opt_state, state.params)
         params: Any = optax.apply_updates(state.params, updates)
         average = optimizer.average(config.optimizer, state.average, params, state.step)
-        grad_norm = optax.tree.norm(grads)
         metrics = reported | {
-            "grad_norm": grad_norm,
+            "grad_norm": optax.tree.norm(grads),
+            "param_norm": optax.tree.norm(params),
             "learning_rate": jnp.asarray(learning_rate(state.step), jnp.float32),
-            "finite": jnp.isfinite(reported["loss"]) & jnp.isfinite(grad_norm),
         }
         return TrainState(params, opt_state, state.step + 1, average), metrics
 
@@ -79,7 +78,7 @@ def eval_step(config: Config, task: Task) -> jax.stages.Wrapped:
 
 
 def _gradient(config: Config, task: Task) -> Callable[[Params, Batch, Array], tuple[Params, Metrics]]:
-    """Of the objective over a batch, which is taken in `train.num_microbatches` parts; and what is reported."""
+    """Of the objective over a batch, taken in `train.num_microbatches` parts; and what is reported."""
     forward, parts = _forward(config, task), config.train.num_microbatches
 
     def share(params: Params, part: Batch, whole: objective.Totals, rng: Array) -> tuple[Array, Metrics]:

@@ -1,4 +1,4 @@
-"""What README.md says is true: its blocks are in step, its recipes run."""
+"""What README.md says is true: its commands are there, its recipes run."""
 
 import re
 import sys

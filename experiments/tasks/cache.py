@@ -34,6 +34,6 @@ def arrays(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **made)
+        np.savez_compressed(buffer, **made)  # pyright: ignore[reportArgumentType]
         files.write(path, buffer.getvalue())
     return made

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.tasks.task import ENDLESS, SPLITS, Item, check_split
+from experiments.tasks.task import ENDLESS, SPLITS, Item, check_split, is_int
 
 HASHED_ITEMS = 64  # of each split
 
@@ -41,8 +41,10 @@ def source(task: Any, split: str, seed: int, length: int | None, least: int) -> 
     """Raises ValueError for an unknown split or a length below `least`."""
     check_split(split)
     length = task.length if length is None else length
-    if length < least:
-        raise ValueError(f"{task.name}: length={length} is not accepted; it must be at least {least}")
+    if length is None or not is_int(length, least):
+        raise ValueError(
+            f"{task.name}: length={length} is not accepted; it must be an int of at least {least}"
+        )
     return GeneratedSource(task.draw, split, seed if split == "train" else 0, length, task.splits[split])
 
 

@@ -178,8 +178,8 @@ class ListOpsSource:
         return {
             "tokens": tokens,
             "valid": np.arange(self.length) < found.size,
-            "targets": np.int32(self.expressions.values[index]),
-            "weights": np.float32(1),
+            "targets": np.array(self.expressions.values[index]),
+            "weights": np.ones((), np.float32),
         }
 
 

@@ -57,7 +57,8 @@ class Text(Task):
         I rented I AM CURIOUS-YELLOW from my video store because of all the contro...        negative
 
     Chance is 50%. `baselines`: the most frequent class, and logistic regression on how often each byte value
-    occurs (.65 of the test split at length 1,024). Character 3- to 5-grams reach .80, .85 and .88 at 512, 1024 and all bytes.
+    occurs (.65 of the test split at length 1,024). Character 3- to
+    5-grams reach .80, .85 and .88 at 512, 1024 and all bytes.
     """
 
     name: ClassVar[str] = "text"
@@ -139,8 +140,8 @@ class TextSource:
         return {
             "tokens": tokens,
             "valid": np.arange(self.length) < text.size,
-            "targets": self.reviews.labels[index],
-            "weights": np.float32(1),
+            "targets": np.array(self.reviews.labels[index]),
+            "weights": np.ones((), np.float32),
         }
 
 

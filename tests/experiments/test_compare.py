@@ -17,6 +17,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
         "name": name,
         "identity": "abcd1234",
         "outcome": "finished",
+        "not_citable": [],
         "config": {
             "name": name,
             "seeds": [0],
@@ -50,7 +51,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
         ("provenance__python", "3.9", "Python 3.9"),
         ("provenance__machine__processor", "abacus", "processor abacus"),
         ("provenance__device__kind", "H200", "device 1 x cpu H200"),
-        ("schema", 0, "schema is 0, not 1"),
+        ("schema", 0, "schema is 0, not 2"),
     ],
 )
 def test_refused_with_the_reason(path, value, reason):
@@ -73,6 +74,39 @@ def test_attention_name_and_seeds_may_differ_other_settings_and_code_are_labelle
     other["provenance"]["code_sha256"] = "0" * 64
     assert compare.refusals(record(), other) == []
     assert compare.labels(record(), other) == ["model.num_heads=2", "other code"]
+
+
+def test_what_belongs_beside_a_number_is_there():
+    found = record(values=(0.5, 0.6))
+    assert compare.remarks(found) == []
+    found["seeds"]["0"] |= {"step": 40, "at_chance": True}
+    found["seeds"]["1"] |= {"step": 100, "at_chance": False}
+    found["not_citable"], found["outcome"] = ["the working tree differed"], "interrupted"
+    expected = ["stopped at step 40-100", "1 of 2 at chance", "interrupted", "not citable"]
+    assert compare.remarks(found) == compare.labels(record(), found) == expected
+    rows, _ = compare.table(found, [])
+    assert rows[0]["labels"] == expected
+
+
+def test_claims_are_of_every_pair_that_can_be_tested():
+    noise = np.random.default_rng(0).normal(size=(3, 9)) / 100
+    low, high, same = (
+        record(name, tuple(base + noise[i]))
+        for i, (name, base) in enumerate([("low", 1.0), ("high", 2.0), ("same", 1.0)])
+    )
+    found = compare.claims([high, low, same, record("few")])
+    assert len(found) == 3
+    shown = {(claim["better"]["name"], claim["worse"]["name"]) for claim in found if claim["p"] < 0.05}
+    assert shown == {("low", "high"), ("same", "high")}
+    raw = compare.paired(compare.scores(low, "bits"), compare.scores(high, "bits"))
+    by_pair = {frozenset((claim["better"]["name"], claim["worse"]["name"])): claim["p"] for claim in found}
+    assert raw is not None and by_pair[frozenset(("low", "high"))] >= 2 * raw
+
+
+def test_seeds_that_can_be_continued_did_not_fail():
+    outcomes = ("finished", "diverged", "interrupted", "unfinished", "out of memory")
+    found = record(seeds={str(n): {"outcome": outcome} for n, outcome in enumerate(outcomes)})
+    assert compare.failures(found) == 2
 
 
 def test_table_puts_the_best_first_and_failures_last():

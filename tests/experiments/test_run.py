@@ -1,8 +1,8 @@
 """A run from its command to its record: interrupted, killed, diverged, out of memory, changed, refused."""
 
+import dataclasses
 import fcntl
 import functools
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 import launch
@@ -73,10 +74,10 @@ def compiled_once():
     """Programs are compiled once for each identity, and the tree may be worked on meanwhile."""
     build, known = program.build, {}
 
-    def cached(config, task):
-        name = settings.identity(config)
+    def cached(config, task, num_seeds=1):
+        name = settings.identity(config), num_seeds
         if name not in known:
-            known[name] = build(config, task)
+            known[name] = build(config, task, num_seeds)
         return known[name]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -100,13 +101,18 @@ def test_record_carries_everything(undisturbed):
     assert record["config"]["model"]["model_dim"] == 8 and record["config"]["attention"]["name"] == "full"
     assert record["differences"]["model.model_dim"] == 8
     assert folder.name == f"recall-full-{record['identity']}"
-    assert json.loads((folder / "config.json").read_text())["model"] == record["config"]["model"]
     assert record["task"]["name"] == "recall" and len(record["task"]["sha256"]) == 64
     assert record["parameters"]["total"] == sum(a["size"] for a in record["parameters"]["by_array"].values())
     for name in ("forward", "training_step"):
         assert record["memory"][name]["temporaries"] > 0
         assert record["speed"][name]["n"] == 2 and record["speed"]["compile_seconds"][name] > 0
-    assert record["memory"]["measured"]["bytes"] > 0 and record["memory"]["measured"]["method"]
+        assert (
+            record["memory"]["measured"][name]["bytes"] > 0 and record["memory"]["measured"][name]["method"]
+        )
+    assert (
+        record["memory"]["forward_24"]["total"] > 0 and record["speed"]["compile_seconds"]["forward_24"] > 0
+    )
+    assert record["groups"] == [[0]] and record["learning_rate"] == 3e-3
     assert record["flops"]["training"] > record["flops"]["forward"] > 0
     seed = record["seeds"]["0"]
     assert set(seed["test"]) == set(seed["validation"]) >= {"loss", "accuracy"}
@@ -152,8 +158,10 @@ def test_same_command_twice_gives_the_same_bits(undisturbed, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_the_same_command_continues(undisturbed, tmp_path, monkeypatch, number, code):
-    def interrupt_at_seven(self, seed, step, loss, tokens_per_second):
+def test_a_signal_saves_and_the_same_command_continues(
+    undisturbed, tmp_path, monkeypatch, capsys, number, code
+):
+    def interrupt_at_seven(self, seeds, step, loss, tokens_per_second):
         if step == 7:
             os.kill(os.getpid(), number)
 
@@ -167,6 +175,7 @@ def test_a_signal_saves_and_the_same_command_continues(undisturbed, tmp_path, mo
     assert launch.main(command(tmp_path)) == 0
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
     assert [session["exit_code"] for session in record_of(tmp_path)["sessions"]] == [code, 0]
+    assert "seed-0 continues at step" in capsys.readouterr().out
 
 
 def test_stopped_inside_a_validation_it_is_done_again_once(undisturbed, tmp_path, monkeypatch):
@@ -185,7 +194,7 @@ def test_stopped_inside_a_validation_it_is_done_again_once(undisturbed, tmp_path
     assert [x["step"] for x in lines if x["split"] == "validation"] == [5, 10, 15, 20]
 
 
-def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path):
+def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path, capsys):
     checkpoints = "seed-0/checkpoints/00000008"
     process = subprocess.Popen(
         [sys.executable, "-c", SLOWED_DOWN, *command(tmp_path)],
@@ -201,11 +210,12 @@ def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path):
     assert process.wait() == -signal.SIGKILL
     assert record_of(tmp_path)["outcome"] == "unfinished"
     assert launch.main(command(tmp_path)) == 0
+    assert "seed-0 continues at step" in capsys.readouterr().out
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
 
 
 def test_a_damaged_checkpoint_costs_time_not_bits(undisturbed, tmp_path, monkeypatch, capsys):
-    def interrupt_at_eleven(self, seed, step, loss, tokens_per_second):
+    def interrupt_at_eleven(self, seeds, step, loss, tokens_per_second):
         if step == 11:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -220,14 +230,110 @@ def test_a_damaged_checkpoint_costs_time_not_bits(undisturbed, tmp_path, monkeyp
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
 
 
-def test_new_seeds_are_added_and_old_ones_kept(tmp_path):
+def test_new_seeds_are_added_and_old_ones_kept(tmp_path, capsys):
     assert launch.main(command(tmp_path, seeds="(0,)")) == 0
     first = record_of(tmp_path)
-    assert launch.main(command(tmp_path, seeds="(0,1)")) == 0
+    assert launch.main(command(tmp_path, seeds="(0,1,2)")) == 0
     second = record_of(tmp_path)
     assert second["seeds"]["0"] == first["seeds"]["0"] and second["seeds"]["1"]["outcome"] == "finished"
-    assert second["seeds"]["0"]["sha256"] != second["seeds"]["1"]["sha256"]
-    assert second["config"]["seeds"] == [0, 1] and second["summary"]["test"]["accuracy"]["n"] == 2
+    assert len({entry["sha256"]["params"] for entry in second["seeds"].values()}) == 3
+    assert second["config"]["seeds"] == [0, 1, 2] and second["summary"]["test"]["accuracy"]["n"] == 3
+    assert second["groups"] == [[0], [1, 2]] and second["differences"]["seeds"] == [0, 1, 2]
+    assert "By seed: 0: " in capsys.readouterr().out
+
+
+def test_seeds_at_once_are_the_seeds_one_by_one(tmp_path):
+    """Within 1e-4 in parameters' losses and metrics: vmapped products round differently."""
+    together, alone = (
+        (
+            launch.main(command(tmp_path / str(n), seeds="(1,2)", train__seeds_at_once=n)),
+            record_of(tmp_path / str(n)),
+        )[1]
+        for n in (2, 1)
+    )
+    assert together["groups"] == [[1, 2]] and alone["groups"] == [[1], [2]]
+    for seed in ("1", "2"):
+        for metric, value in alone["seeds"][seed]["validation"].items():
+            assert together["seeds"][seed]["validation"][metric] == pytest.approx(value, abs=1e-4)
+        lines = [
+            records.read(only_folder(tmp_path / str(n)) / f"seed-{seed}" / "metrics.jsonl") for n in (2, 1)
+        ]
+        for ours, theirs in zip(*lines, strict=True):
+            assert ours["step"] == theirs["step"] and ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
+
+
+def test_seeds_at_once_stopped_and_continued_give_the_same_bits(tmp_path, monkeypatch):
+    assert launch.main(command(tmp_path / "one", seeds="(1,2)")) == 0
+
+    def interrupt_at_seven(self, seeds, step, loss, tokens_per_second):
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", interrupt_at_seven)
+        assert launch.main(command(tmp_path / "two", seeds="(1,2)")) == 75
+    assert launch.main(command(tmp_path / "two", seeds="(1,2)")) == 0
+    assert lasting(record_of(tmp_path / "two")) == lasting(record_of(tmp_path / "one"))
+
+
+def test_an_unfinished_seed_leaves_the_run_unfinished(tmp_path, monkeypatch):
+    def interrupt(self, seeds, step, loss, tokens_per_second):
+        if seeds == "seed-1" and step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    both = {"seeds": "(0,1)", "train__seeds_at_once": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", interrupt)
+        assert launch.main(command(tmp_path, **both)) == 75
+    assert launch.main(command(tmp_path, seeds="(0,)")) == 75
+    assert record_of(tmp_path)["outcome"] == "interrupted"
+    assert launch.main(command(tmp_path, **both)) == 0
+
+
+def test_other_data_is_not_continued(tmp_path, monkeypatch, capsys):
+    assert launch.main(command(tmp_path)) == 0
+    record = record_of(tmp_path)
+    record["task"]["sha256"] = "0" * 64
+    records.write_record(only_folder(tmp_path), record)
+    assert launch.main(command(tmp_path, seeds="(0,1)")) == 5
+    assert "the data's sha256 was 000000000000" in capsys.readouterr().out
+
+
+def test_what_was_not_measured_can_be_later(tmp_path):
+    assert launch.main(command(tmp_path, eval__timed_steps=0)) == 0
+    before = record_of(tmp_path)
+    assert "measured" not in before["memory"]
+    assert launch.main(command(tmp_path)) == 0
+    after = record_of(tmp_path)
+    assert after["speed"]["training_step"]["n"] == 2 and after["seeds"] == before["seeds"]
+
+
+def test_the_learning_rate_is_the_one_of_the_grid_that_validates_best(tmp_path, capsys):
+    grid = "(1e-3, 1e-2, 1e38)"
+    code = launch.main(command(tmp_path, optimizer__learning_rate_grid=grid, optimizer__schedule="constant"))
+    assert code == 0
+    record = record_of(tmp_path)
+    assert set(record["grid"]) == {"0.001", "0.01", "1e+38"}
+    assert record["grid"]["1e+38"]["outcome"] == "diverged"
+    best = max(("0.001", "0.01"), key=lambda rate: record["grid"][rate]["validation"])
+    assert record["learning_rate"] == float(best)
+    assert record["seeds"]["0"]["validation"]["accuracy"] == record["grid"][best]["validation"]
+    assert f"learning rate {best} validates best" in capsys.readouterr().out
+
+
+def test_a_length_that_does_not_fit_is_left_out_and_named(tmp_path, monkeypatch):
+    build = program.build
+
+    def huge(config, task, num_seeds=1):
+        built = build(config, task, num_seeds)
+        return dataclasses.replace(built, memory=built.memory | {"forward_24": {"total": 10**15}})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "build", huge)
+        assert launch.main(command(tmp_path)) == 0
+    record = record_of(tmp_path)
+    assert record["seeds"]["0"]["test_at_length"] == {} and record["seeds"]["0"]["test"]
+    assert "out of memory (compiled)" in record["not_evaluated"]["24"]
 
 
 def test_divergence_is_a_result(tmp_path, monkeypatch, capsys):
@@ -237,7 +343,7 @@ def test_divergence_is_a_result(tmp_path, monkeypatch, capsys):
     def poisoned(values):
         got = collect(values)
         if isinstance(got, dict) and "grad_norm" in got and next(calls) == 6:
-            got = got | {"loss": float("nan")}
+            got = got | {"loss": np.array([np.nan])}
         return got
 
     monkeypatch.setattr(fit.jax, "device_get", poisoned)
@@ -267,7 +373,7 @@ def test_out_of_memory_while_running_is_a_result_and_another_error_is_raised(tmp
         def raising(_):
             raise error
 
-        monkeypatch.setattr("experiments.run.fit", raising)
+        monkeypatch.setattr("experiments.work.fit", raising)
 
     fails(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"))
     assert launch.main(command(tmp_path)) == 4

@@ -1,0 +1,50 @@
+"""A learning rate chosen on validation, from the same grid for every variant."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from experiments import program, records
+from experiments.config import Config
+from experiments.fit import Fit, Report, better, fit
+from experiments.tasks.task import Task
+
+
+def with_rate(config: Config, rate: float) -> Config:
+    """The config with one learning rate and no grid."""
+    changed = config.copy_and_resolve_references()
+    with changed.unlocked():
+        changed.optimizer.learning_rate = rate
+        changed.optimizer.learning_rate_grid = ()
+    return changed.lock()
+
+
+def trial(
+    config: Config, task: Task, rate: float, folder: Path, check: Callable[[], None], report: Report
+) -> dict[str, Any]:
+    """Train the config's first seed at a rate: outcome, and validation score of the best step (None: none).
+
+    Continues where it stopped. Raises Interrupted, with everything saved, if `check` does.
+    """
+    report.note(f"trying learning rate {rate:g}")
+    built = program.build(with_rate(config, rate), task)
+    seed = config.seeds[0]
+    entry = fit(Fit(built, (seed,), folder / f"{rate:g}", check, report))[seed]
+    return {
+        "seed": seed,
+        "outcome": entry["outcome"],
+        "reason": entry.get("reason"),
+        "validation": entry.get("validation", {}).get(task.primary),
+    }
+
+
+def chosen(trials: dict[str, dict[str, Any]], task: Task) -> float | None:
+    """The rate that validates best, the lower one of equals; None if none was trained to its end."""
+    best = None
+    for rate in sorted(trials, key=float):
+        score = trials[rate]["validation"]
+        if trials[rate]["outcome"] != records.FINISHED or score is None:
+            continue
+        if best is None or better(score, trials[best]["validation"], task.better):
+            best = rate
+    return None if best is None else float(best)

@@ -1,0 +1,128 @@
+"""What a run has to do: choose the learning rate, train the seeds, measure speed and memory."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+
+from experiments import contents, grid, measure, program, records
+from experiments.contents import Cell, Record
+from experiments.fit import Fit, Report, fit
+
+AT_ONCE = 16  # seeds that train as one program at the most, where the config does not say
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A cell's record and where it is kept, and who may interrupt and is told."""
+
+    cell: Cell
+    folder: Path
+    record: Record
+    check: Callable[[], None]  # raises Interrupted
+    report: Report
+
+    def save(self) -> None:
+        records.write_record(self.folder, self.record)
+
+
+def left(record: Record, cell: Cell) -> list[int]:
+    """Seeds that are asked for and have no result."""
+    return [seed for seed in cell.config.seeds if not contents.settled(record, seed)]
+
+
+def unmeasured(record: Record, cell: Cell) -> bool:
+    """Whether speed and memory are asked for and not known."""
+    return cell.config.eval.timed_steps > 0 and "measured" not in record["memory"]
+
+
+def do(work: Work) -> tuple[str, str | None]:
+    """Outcome and reason of the run once everything is done that can be. Raises Interrupted."""
+    cell, record = work.cell, work.record
+    single = program.build(cell.config, cell.task)
+    record["memory"] |= single.memory
+    record["speed"]["compile_seconds"] = single.compile_seconds
+    if reason := shortage(single):
+        return records.OUT_OF_MEMORY_COMPILED, reason
+    single = without_what_does_not_fit(single, record)
+    work.save()
+    if todo := left(record, cell):
+        rate = _learning_rate(work)
+        if rate is None:
+            return records.DIVERGED, "at every learning rate of the grid"
+        if rate != cell.config.optimizer.learning_rate:
+            cell = dataclasses.replace(cell, config=grid.with_rate(cell.config, rate))
+            single = without_what_does_not_fit(program.build(cell.config, cell.task), record)
+        _train(dataclasses.replace(work, cell=cell), single, todo)
+    if unmeasured(record, cell):
+        work.report.note("measuring speed and memory")
+        found = program.measured(cell.config, cell.task, single, work.check)
+        record["speed"] |= found["speed"]
+        record["memory"]["measured"] = found["memory"]
+    return contents.outcome(record), "; ".join(contents.reasons(record)) or None
+
+
+def shortage(built: program.Program) -> str | None:
+    """Why training, or evaluation at the task's length, does not fit."""
+    lengths = [
+        program.forward_name(built.task, length) for length in built.evaluate if length != built.task.length
+    ]
+    needed = max(memory["total"] for name, memory in built.memory.items() if name not in lengths)
+    return measure.shortage(needed, jax.devices()[0])
+
+
+def without_what_does_not_fit(built: program.Program, record: Record) -> program.Program:
+    """The program without evaluations at other lengths that do not fit; the record says which and why."""
+    fitting = {}
+    for length, compiled in built.evaluate.items():
+        needed = built.memory[program.forward_name(built.task, length)]["total"]
+        if reason := measure.shortage(needed, jax.devices()[0]):
+            record["not_evaluated"][str(length)] = f"{records.OUT_OF_MEMORY_COMPILED}: {reason}"
+        else:
+            fitting[length] = compiled
+    return dataclasses.replace(built, evaluate=fitting)
+
+
+def _learning_rate(work: Work) -> float | None:
+    """The config's, or the best of its grid, tried once; None if none can be trained."""
+    optimizer, record = work.cell.config.optimizer, work.record
+    if not optimizer.learning_rate_grid:
+        return optimizer.learning_rate
+    for rate in optimizer.learning_rate_grid:
+        if f"{rate:g}" not in record["grid"]:
+            found = grid.trial(
+                work.cell.config, work.cell.task, rate, work.folder / "grid", work.check, work.report
+            )
+            record["grid"][f"{rate:g}"] = found
+            work.save()
+    rate = grid.chosen(record["grid"], work.cell.task)
+    work.report.note(
+        f"learning rate {rate:g} validates best" if rate else "no learning rate could be trained"
+    )
+    record["learning_rate"] = rate
+    return rate
+
+
+def _train(work: Work, single: program.Program, todo: list[int]) -> None:
+    """Groups that were begun are continued as they are; other seeds make new groups."""
+    record, config = work.record, work.cell.config
+    grouped = {seed for group in record["groups"] for seed in group}
+    fresh = [seed for seed in todo if seed not in grouped]
+    size = min(config.train.seeds_at_once or AT_ONCE, max(1, len(fresh)))
+    built = {1: single}
+    while fresh and size > 1:
+        built[size] = without_what_does_not_fit(program.build(config, work.cell.task, size), record)
+        if not shortage(built[size]):
+            break
+        size = (size + 1) // 2
+    record["groups"] += [fresh[start : start + size] for start in range(0, len(fresh), size)]
+    work.save()
+    for group in record["groups"]:
+        if set(group) & set(todo):
+            count = len(group)
+            if count not in built:
+                built[count] = without_what_does_not_fit(program.build(config, work.cell.task, count), record)
+            entries = fit(Fit(built[count], tuple(group), work.folder, work.check, work.report))
+            record["seeds"] |= records.plain({str(seed): entry for seed, entry in entries.items()})
+            work.save()

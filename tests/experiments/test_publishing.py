@@ -1,0 +1,118 @@
+"""README's blocks, its picture and docs/performance.md, from records and cells made by hand."""
+
+import copy
+
+import pytest
+
+import attention
+from experiments import benchmark, benchmark_page, figures, files, provenance, readme, records
+from tests.experiments.test_tables import complete
+
+HERE = provenance.gather()
+
+
+def with_speed(made):
+    made["speed"] = {
+        "training_step": {"median": 0.2, "low": 0.19, "high": 0.22, "n": 10},
+        "tokens_per_second": 10240.0,
+        "compile_seconds": {"training_step": 1.5},
+    }
+    measured = {"training_step": {"bytes": 2**20, "method": "by hand"}}
+    made["memory"] = {"training_step": {"temporaries": 2**20}, "measured": measured}
+    return made
+
+
+def test_readme_is_in_step_with_results_and_code():
+    text = readme.README.read_text(encoding="utf-8")
+    assert readme.filled(text) == text
+
+
+def test_a_text_without_a_block_is_refused():
+    with pytest.raises(ValueError, match="no block <!-- results -->"):
+        readme.filled("# nothing")
+
+
+def test_every_outcome_has_its_row():
+    group = [with_speed(complete("full", (2.0,)))]
+    for outcome in (records.DIVERGED, records.OUT_OF_MEMORY, records.OUT_OF_MEMORY_COMPILED):
+        group.append(complete(outcome, outcome=outcome, seeds={"0": {"outcome": outcome}}))
+    group.append(complete("killed", outcome=records.UNFINISHED, seeds={}))
+    lines = readme.task_section(group).splitlines()
+    rows = [line for line in lines if line.startswith("| `")]
+    assert len(rows) == 5 and rows[0].startswith("| `full(size=[3])` | 2.0000 (n=1) | 200 (190-220) | 10,240")
+    for outcome in (
+        records.DIVERGED,
+        records.OUT_OF_MEMORY,
+        records.OUT_OF_MEMORY_COMPILED,
+        records.UNFINISHED,
+    ):
+        assert any(outcome in row for row in rows), outcome
+    assert "chance 8, unigram 4.9. No difference was tested" in lines[-1]
+
+
+def test_claims_are_in_the_text():
+    low = complete("low", [1.0 + n / 100 for n in range(8)])
+    high = complete("high", [2.0 + n * n / 1000 for n in range(8)])
+    text = readme.task_section([high, low])
+    assert "Holm-corrected over 1 pairs: `low(size=[3])` over `high(size=[3])` (p = " in text
+
+
+def test_records_that_do_not_compare_are_not_published():
+    with pytest.raises(ValueError, match="do not compare"):
+        readme.task_section([complete("one"), complete("other", config__train__steps=7)])
+
+
+def cell(name, length, seconds, temporaries=2**20, **changes):
+    part = {
+        "outcome": "measured",
+        "memory": {"temporaries": temporaries},
+        "seconds": {"median": seconds, "low": seconds, "high": seconds, "n": 9},
+    }
+    own = {"attention_sha256": provenance.code_sha256(("attention",)), "provenance": HERE}
+    return {"name": name, "length": length, "forward": part, "gradient": part} | own | changes
+
+
+def test_exponents_ratios_and_what_did_not_fit():
+    lengths = (1024, 4096, 8192, 16384, 32768)
+    cells = [cell("linear", n, 1e-6 * n, 2**10 * n) for n in lengths]
+    cells += [cell("square", n, 1e-9 * n * n, n * n) for n in lengths[:-1]]
+    lost = {"outcome": "out of memory (compiled)", "memory": {"temporaries": 2**40}}
+    cells.append(cell("square", 32768, 1.0, forward=lost, gradient=lost))
+    text = benchmark_page.page(cells, "square")
+    assert text.count("n^1.00 (4 points)") == 4 and "n^2.00" in text and "out of memory (compiled)" in text
+    ratios = text.split("## Speed against `square`")[1]
+    assert "| `linear` | 1.02x | 4.10x | 8.19x |" in ratios
+    assert benchmark_page.exponent([1, 2], [1.0, 2.0]) is None
+
+
+def test_cells_of_other_code_versions_or_machines_are_measured_again():
+    other = copy.deepcopy(HERE)
+    other["packages"]["jax"] = "0.0.1"
+    cells = [
+        cell("same", 1, 1.0), cell("code", 1, 1.0, attention_sha256="0"), cell("jax", 1, 1.0, provenance=other),
+        {"name": "failed", "length": 1},
+    ]  # fmt: skip
+    assert [found["name"] for found in benchmark.still_true(cells, HERE)] == ["same"]
+
+
+def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):
+    made = with_speed(complete("full"))
+    made["attention"]["name"] = "full"
+    killed = complete("killed", outcome=records.UNFINISHED, seeds={})
+    killed["attention"]["name"] = "lsh"
+    for name, each in (("full", made), ("killed", killed)):
+        records.write_record(make(tmp_path / name), each)
+    line = {"step": 5, "split": "validation", "bits_per_byte": 3.0}
+    records.append(make(tmp_path / "full" / "seed-0") / "metrics.jsonl", line)
+    files.write_json(
+        tmp_path / "performance.json", [cell("full", 1024, 0.1), cell(benchmark.BASELINE, 1024, 0.2)]
+    )
+    figures.results(tmp_path, tmp_path / "made" / "picture.png")
+    assert (tmp_path / "made" / "picture.png").stat().st_size > 10_000
+    styles = [figures._style(name)["color"] for name in (*attention.names(), benchmark.BASELINE)]
+    assert len(set(styles)) == len(styles)
+
+
+def make(folder):
+    folder.mkdir(parents=True)
+    return folder
