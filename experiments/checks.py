@@ -10,7 +10,7 @@ import attention
 from experiments.config import Config
 from experiments.model import DTYPES, INITS, NORMS, POSITIONS
 from experiments.optimizer import SCHEDULES
-from experiments.tasks.task import Task
+from experiments.tasks.task import SPLITS, Task
 
 Rule = tuple[str, Callable[[Any], bool]]  # what is accepted, in words and as a predicate
 
@@ -163,6 +163,17 @@ def _check_capable(model: Config, variant: attention.Attention, task: Task) -> N
         refuse("model.num_kv_heads", model.num_kv_heads, f"None with attention {variant.name}")
     if not able.value_width and model.value_dim not in (None, model.head_dim):
         refuse("model.value_dim", model.value_dim, f"None with attention {variant.name}")
+
+
+def check_data(task: Task) -> None:
+    """The task's data are there, and have the lengths that are asked for. Raises UsageError."""
+    try:
+        for split in SPLITS:
+            for length in dict.fromkeys((task.length, *(task.eval_lengths if split == "test" else ()))):
+                if not len(task.source(split, 0, length)):
+                    raise ValueError(f"{task.name}: the {split} split holds nothing")
+    except ValueError as error:
+        raise UsageError(f"config.task: {' '.join(str(error).split())}") from error
 
 
 def refuse(field: str, value: Any, accepted: str, cause: Exception | None = None) -> None:

@@ -23,7 +23,7 @@ from experiments import (
     train,
     work,
 )
-from experiments.checks import UsageError
+from experiments.checks import UsageError, check_data
 from experiments.config import Config
 from experiments.contents import Cell, Record
 from experiments.interrupt import Interrupted, Interrupts
@@ -62,6 +62,7 @@ def run(
     _check_device(require_device)
     out = screen.console()
     task, variant = settings.task(config), settings.variant(config)
+    check_data(task)
     here = provenance.gather()
     cell = Cell(config, settings.identity(config), differences, task, variant, argv, here)
     screen.banner(out, here, provenance.idle_accelerator())

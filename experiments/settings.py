@@ -1,5 +1,6 @@
 """From a config file and the command line to one resolved and checked config."""
 
+import difflib
 import hashlib
 import importlib.util
 import inspect
@@ -80,7 +81,9 @@ def identity(config: Config) -> str:
 def _read(path: str) -> Config:
     file, colon, argument = path.partition(":")
     if not Path(file).is_file():
-        raise UsageError(f"--config={path}: there is no file {file}")
+        near = difflib.get_close_matches(Path(file).name, [p.name for p in Path(file).parent.glob("*.py")], 1)
+        hint = f"; did you mean {Path(file).with_name(near[0])}?" if near else ""
+        raise UsageError(f"--config={path}: there is no file {file!r}{hint}")
     spec = importlib.util.spec_from_file_location("config_file", file)
     if spec is None or spec.loader is None:
         raise UsageError(f"--config={path}: {file} is not a Python file")
@@ -135,7 +138,8 @@ def _override(config: Config, values: dict[str, str]) -> Config:
             config_flags.DEFINE_config_dict("config", config, flag_values=private, sys_argv=arguments)
             private(arguments)
         except (flags.Error, ValueError, TypeError) as error:
-            accepted = RULES[field][0] if field in RULES else f"like {_flat(config)[field]!r}"
+            like = _flat(config)[field]
+            accepted = RULES[field][0] if field in RULES else f"of type {type(like).__name__}, like {like!r}"
             refuse(field, value, accepted, cause=error)
         config = private["config"].value
     return config

@@ -111,9 +111,12 @@ def _forward(config: Config, task: Task) -> Callable[[Params, Batch, Array | Non
     graph, _ = nnx.split(nnx.eval_shape(lambda: _build(config, task, nnx.Rngs(0))))
 
     def forward(params: Params, batch: Batch, rng: Array | None) -> tuple[Array, Any]:
-        built = nnx.merge(graph, params)
-        logits = built(batch["tokens"], batch.get("valid"), rng)
-        return logits, sum(jax.tree.leaves(nnx.pop(built, nnx.Intermediate)))
+        built: Any = nnx.merge(graph, params)
+        inputs = batch["tokens"], batch.get("valid"), rng
+        if not config.train.entropy_penalty:
+            return built(*inputs), 0.0
+        logits, kept = nnx.capture(built, nnx.Intermediate)(*inputs)
+        return logits, sum(jax.tree.leaves(kept))
 
     return forward
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ def arrays(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np
     unreadable = (OSError, ValueError, EOFError, zipfile.BadZipFile)
     with contextlib.suppress(*unreadable), np.load(path) as kept:
         return {key: kept[key] for key in kept.files}
+    print(f"making {name}, to be kept in {path.parent}", file=sys.stderr, flush=True)
     made = make()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -89,9 +89,11 @@ def test_cells_of_other_code_versions_or_machines_are_measured_again():
     other = copy.deepcopy(HERE)
     other["packages"]["jax"] = "0.0.1"
     cells = [
-        cell("same", 1, 1.0), cell("code", 1, 1.0, attention_sha256="0"), cell("jax", 1, 1.0, provenance=other),
+        cell("same", 1, 1.0),
+        cell("code", 1, 1.0, attention_sha256="0"),
+        cell("jax", 1, 1.0, provenance=other),
         {"name": "failed", "length": 1},
-    ]  # fmt: skip
+    ]
     assert [found["name"] for found in benchmark.still_true(cells, HERE)] == ["same"]
 
 
