@@ -5,6 +5,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from experiments.config import Config
 from experiments.tasks.task import Task
 
 DETERMINISTIC = {"xla_gpu_deterministic_ops": True}  # a CPU's programs are so anyway
+
+PROFILED = 3  # steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +118,17 @@ def _compile(function: Any, *inputs: Any, deterministic: bool) -> tuple[jax.stag
     on_gpu = jax.devices()[0].platform == "gpu"
     compiled = lowered.compile(DETERMINISTIC if deterministic and on_gpu else None)
     return compiled, time.perf_counter() - start
+
+
+def profile(built: Program, folder: Path) -> None:
+    """Leave a trace of `PROFILED` warm training steps in the folder."""
+    seed, everyone = np.zeros(1, np.int32), np.ones(1, bool)
+    batches = data.train_iterator(built.task, 0, built.config.train.batch_size)
+    stacked = [jax.tree.map(lambda x: x[None], next(batches)) for _ in range(1 + PROFILED)]
+    state, _ = jax.block_until_ready(built.train(built.init(seed), stacked[0], seed, everyone))
+    with jax.profiler.trace(str(folder)):
+        for batch in stacked[1:]:
+            state, _ = jax.block_until_ready(built.train(state, batch, seed, everyone))
 
 
 def measured(

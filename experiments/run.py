@@ -1,6 +1,7 @@
 """One cell: its folder, its seeds one after the other, what it costs, its record, its exit code."""
 
 import contextlib
+import errno
 import fcntl
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +39,8 @@ EXIT_CODES = {
     records.OUT_OF_MEMORY_COMPILED: 4,
 }
 NOT_COMPARABLE = 5
-EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice
+EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice, and Orbax when the disk
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 def run(
@@ -50,11 +52,13 @@ def run(
     dry_run: bool = False,
     require_device: str | None = None,
     allow_changes: bool = False,
+    profile: bool = False,
 ) -> int:
     """Do what is left of a config's run, show it beside the comparable ones of `workdir`, give the exit code.
 
     `config` is resolved, `differences` what in it is not default, `argv` the command. A run
-    that was begun with other code, versions or device is not continued unless `allow_changes`.
+    that was begun with other code, versions, device or data is not continued unless `allow_changes`.
+    `profile` leaves a trace of a few training steps in the run's folder, for TensorBoard or Perfetto.
 
     0 finished, 1 an error (raised), 3 diverged, 4 out of memory, 5 not comparable with what was begun,
     75 interrupted and resumable by the same command, 130 Ctrl-C. Raises UsageError for what cannot be asked.
@@ -71,7 +75,18 @@ def run(
         return _plan(out, cell)
     folder = Path(workdir) / f"{config.name}-{cell.identity}"
     with _alone(folder):
-        return _continue(out, cell, folder, allow_changes)
+        return _continue(out, cell, folder, allow_changes, profile)
+
+
+def keep_compiled(folder: str) -> None:
+    """Keep every compiled program in a folder, and take it from there. Raises UsageError if there is none."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--compilation_cache={folder}: {error}") from error
+    jax.config.update("jax_compilation_cache_dir", str(Path(folder).absolute()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def _check_device(required: str | None) -> None:
@@ -112,13 +127,13 @@ def _plan(out: Console, cell: Cell) -> int:
     return 0
 
 
-def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool) -> int:
+def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profile: bool) -> int:
     now = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
     record = records.read_record(folder) or now
     todo = work.left(record, cell)
     changes = contents.changes(record, now)
     done = record["outcome"] in (records.FINISHED, records.DIVERGED) and not work.unmeasured(record, cell)
-    if not todo and done:
+    if not todo and done and not profile:
         since = f" (since then: {'; '.join(changes)})" if changes else ""
         out.print(f"{record['outcome']}: {folder}{since}", markup=False)
         _results(out, record, folder)
@@ -127,9 +142,12 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool) -> in
         screen.refuse(out, folder, changes)
         return NOT_COMPARABLE
     contents.begin_session(record, cell, changes)
-    _keep_diff(folder, record)
-    records.write_record(folder, record)
-    code = _attempt(out, cell, folder, record, todo)
+    try:
+        _keep_diff(folder, record)
+        records.write_record(folder, record)
+    except OSError as error:
+        raise UsageError(f"--workdir={folder.parent}: {error}") from error
+    code = _attempt(out, cell, folder, record, todo, profile)
     _results(out, record, folder)
     return code
 
@@ -140,38 +158,55 @@ def _keep_diff(folder: Path, record: Record) -> None:
         files.write(folder / f"dirty-{git['diff_sha256'][:8]}.diff", provenance.diff())
 
 
-def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[int]) -> int:
-    """Work, and however it ends, write down how."""
+def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[int], profile: bool) -> int:
+    """Work, and however it ends, write down how. Raises what is nobody's fault but ours."""
     outcome, code, reason = records.FAILED, EXIT_CODES[records.FAILED], None
     try:
         steps, primary = cell.config.train.steps, cell.task.primary
         with Interrupts() as interrupts, screen.Live(out, steps, primary) as live:
-            outcome, reason = work.do(work.Work(cell, folder, record, interrupts.check, live))
+            outcome, reason = work.do(work.Work(cell, folder, record, interrupts.check, live, profile))
         code = EXIT_CODES[outcome]
-    except Interrupted as stopped:
-        outcome, code, reason = records.INTERRUPTED, stopped.exit_code, str(stopped)
-    except KeyboardInterrupt:
-        outcome, code, reason = (
-            records.INTERRUPTED,
-            130,
-            "stopped before it could save",
-        )
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
-        if not _is_out_of_memory(error):
+        ending = _ending(error)
+        if ending is None:
             raise
-        outcome, code = records.OUT_OF_MEMORY, EXIT_CODES[records.OUT_OF_MEMORY]
+        outcome, code, reason = ending
     finally:
         contents.end_session(record, todo, outcome, code, reason)
-        records.write_record(folder, record)
+        _write_last(out, folder, record)
     if outcome != records.FINISHED:
         out.print(f"{outcome}: {reason}", markup=False)
     return code
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    exhausted = isinstance(error, jax.errors.JaxRuntimeError) and EXHAUSTED in str(error)
-    return exhausted or isinstance(error, MemoryError)
+def _ending(error: BaseException) -> tuple[str, int, str] | None:
+    """Outcome, exit code and reason of what may befall any run; None for anything else."""
+    line = " ".join(str(error).split())
+    if isinstance(error, Interrupted):
+        return records.INTERRUPTED, error.exit_code, line
+    if isinstance(error, KeyboardInterrupt):
+        return records.INTERRUPTED, 130, "stopped before it could save"
+    if _is_disk(error):
+        return records.INTERRUPTED, 75, f"nothing can be written: {line[:300]}"
+    if isinstance(error, MemoryError) or (
+        isinstance(error, jax.errors.JaxRuntimeError) and EXHAUSTED in str(error)
+    ):
+        return records.OUT_OF_MEMORY, EXIT_CODES[records.OUT_OF_MEMORY], f"{type(error).__name__}: {line}"
+    return None
+
+
+def _is_disk(error: BaseException) -> bool:
+    # A full disk reaches us from Orbax as a ValueError with the words of what wrote.
+    words = any(phrase in str(error) for phrase in (EXHAUSTED, "No space left", "File too large"))
+    return (isinstance(error, OSError) and error.errno in DISK) or (isinstance(error, ValueError) and words)
+
+
+def _write_last(out: Console, folder: Path, record: Record) -> None:
+    try:
+        records.write_record(folder, record)
+    except OSError as error:  # what was written before stays, and says "unfinished"
+        out.print(f"{folder / records.RECORD} could not be brought up to date: {error}", markup=False)
 
 
 def _results(out: Console, record: Record, folder: Path) -> None:

@@ -142,12 +142,13 @@ def costs(record: Record) -> dict[str, str]:
     """What a run took, by COSTS: of one training step median and quartiles; "-" for what is not known."""
     speed, memory = record["speed"].get("training_step"), record["memory"]
     compiled = record["speed"].get("compile_seconds", {}).get("training_step")
+    cached = record["speed"].get("compile_from_cache")
     values = (
         "{median:.4g} ({low:.3g}-{high:.3g})".format_map({k: 1000 * v for k, v in speed.items()})
         if speed
         else "-",
         f"{record['speed']['tokens_per_second']:,.0f}" if speed else "-",
-        "-" if compiled is None else f"{compiled:.3g}",
+        "-" if compiled is None else "cached" if cached else f"{compiled:.3g}",
         in_bytes(memory.get("training_step", {}).get("temporaries")),
         in_bytes(memory.get("measured", {}).get("training_step", {}).get("bytes")),
         in_flops(record["config"]["train"]["batch_size"] * record["flops"]["training"]),

@@ -22,6 +22,7 @@ class Work:
     record: Record
     check: Callable[[], None]  # raises Interrupted
     report: Report
+    profile: bool = False
 
     def save(self) -> None:
         records.write_record(self.folder, self.record)
@@ -43,6 +44,7 @@ def do(work: Work) -> tuple[str, str | None]:
     single = program.build(cell.config, cell.task)
     record["memory"] |= single.memory
     record["speed"]["compile_seconds"] = single.compile_seconds
+    record["speed"]["compile_from_cache"] = jax.config.jax_compilation_cache_dir is not None  # pyright: ignore[reportAttributeAccessIssue]
     if reason := shortage(single):
         return records.OUT_OF_MEMORY_COMPILED, reason
     single = without_what_does_not_fit(single, record)
@@ -60,6 +62,9 @@ def do(work: Work) -> tuple[str, str | None]:
         found = program.measured(cell.config, cell.task, single, work.check)
         record["speed"] |= found["speed"]
         record["memory"]["measured"] = found["memory"]
+    if work.profile:
+        work.report.note(f"trace of {program.PROFILED} training steps: {work.folder / 'profile'}")
+        program.profile(single, work.folder / "profile")
     return contents.outcome(record), "; ".join(contents.reasons(record)) or None
 
 

@@ -1,0 +1,161 @@
+"""Kill a run at random moments and see that it ends as if nothing had happened.
+
+    python -m tests.kills --trials 100        # writes docs/kills.md
+
+Each trial starts a small run of launch.py in a process of its own, sends it a signal at a random moment, starts the
+same command again until it ends, and compares the record, timings aside, and the lines of metrics.jsonl with those
+of an undisturbed run. The code runs from a copy, so that it may be worked on meanwhile. Exit code 1 if one differs.
+"""
+
+import argparse
+import collections
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from experiments import files, provenance, records
+from tests.experiments.test_run import TINY
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "kills.md"
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+CHANGES = {"train.steps": 120, "train.eval_every": 15, "seeds": "(0,1,2)"}
+AT_ONCE = (1, 3)  # seeds in one program, in turns
+MOST_STARTS = 6
+
+
+def command(workdir: Path, at_once: int) -> list[str]:
+    values = TINY | CHANGES | {"train.seeds_at_once": at_once}
+    overrides = [f"--config.{name}={value}" for name, value in values.items()]
+    cache = f"--compilation_cache={workdir.parent / 'compiled'}"
+    return [
+        sys.executable,
+        "launch.py",
+        "--config=configs/recall.py",
+        f"--workdir={workdir}",
+        cache,
+        *overrides,
+    ]
+
+
+def started(copy: Path, workdir: Path, at_once: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command(workdir, at_once), cwd=copy, env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def outcome(workdir: Path) -> tuple[Any, Any]:
+    """What must be the same: the record without timings, and the metrics without seconds."""
+    (folder,) = (path for path in workdir.iterdir() if path.is_dir())
+    record = records.read_record(folder)
+    assert record is not None
+    lines = {
+        path.parent.name: [line | {"seconds": None} for line in records.read(path)]
+        for path in sorted(folder.glob("seed-*/metrics.jsonl"))
+    }
+    return records.without_timings(record), lines
+
+
+def where(workdir: Path) -> str:
+    """What the run was at when the signal came, as its folder tells."""
+    folders = [path for path in workdir.glob("*") if path.is_dir()] if workdir.exists() else []
+    if not folders:
+        return "starting"
+    record = records.read_record(folders[0])
+    if record is None or not record["memory"]:
+        return "compiling"
+    if list(folders[0].glob("*/checkpoints/.saving-*")):
+        return "saving"
+    done = len(record["seeds"])
+    if done == len(record["config"]["seeds"]):
+        return "ended" if record["outcome"] == records.FINISHED else "measuring"
+    return "training" if list(folders[0].glob("*/metrics.jsonl")) else "beginning to train"
+
+
+def trial(copy: Path, workdir: Path, at_once: int, delay: float, number: int) -> dict[str, Any]:
+    process = started(copy, workdir, at_once)
+    time.sleep(delay)
+    place = where(workdir)
+    process.send_signal(number)
+    codes = [process.wait()]
+    while codes[-1] != 0 and len(codes) < MOST_STARTS:
+        process = started(copy, workdir, at_once)
+        errors = process.communicate()[1].decode()
+        codes.append(process.returncode)
+        if "Traceback" in errors:
+            return {"where": place, "codes": codes, "same": False, "error": errors[-2000:]}
+    return {"where": place, "codes": codes, "outcome": outcome(workdir)}
+
+
+def campaign(trials: int, seed: int) -> list[dict[str, Any]]:
+    draw, found = random.Random(seed), []
+    with tempfile.TemporaryDirectory() as temporary:
+        base = Path(temporary)
+        copy = base / "copy"
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(".git", "runs", "results", "__pycache__", ".*")
+        )
+        expected, seconds = {}, {}
+        for at_once in AT_ONCE:
+            for name in ("warm", "undisturbed"):  # the first one fills the cache of compiled programs
+                workdir, start = base / f"{name}-{at_once}", time.monotonic()
+                process = started(copy, workdir, at_once)
+                assert process.wait() == 0, process.communicate()[1].decode()
+                expected[at_once], seconds[at_once] = outcome(workdir), time.monotonic() - start
+        for index in range(trials):
+            at_once, number = AT_ONCE[index % len(AT_ONCE)], draw.choice(SIGNALS)
+            delay = draw.uniform(0.1, 1.0) * seconds[at_once]
+            result = trial(copy, base / "trial", at_once, delay, number)
+            same = result.pop("outcome", None) == expected[at_once]
+            found.append(result | {"same": same, "signal": signal.Signals(number).name, "at_once": at_once})
+            shutil.rmtree(base / "trial")
+            print(index + 1, found[-1], flush=True)
+    return found
+
+
+def page(found: list[dict[str, Any]], seed: int) -> str:
+    counts = collections.Counter((result["where"], result["signal"]) for result in found)
+    bad = [result for result in found if not result["same"]]
+    here = provenance.gather()
+    lines = [
+        "# Kills",
+        "",
+        f"Written by `python -m tests.kills --trials {len(found)} --seed {seed}`; do not edit.",
+        "",
+        f"{len(found)} runs of three seeds, one by one and at once, each sent a signal at a random moment and started "
+        f"again until it ended: {len(found) - len(bad)} ended with the record and the metrics of an undisturbed run, "
+        f"bit for bit, timings aside; {len(bad)} did not.",
+        "",
+        f"{here['machine']['processor']}, {here['machine']['usable_cores']} cores, Python {here['python']}, "
+        f"jax {here['packages']['jax']}.",
+        "",
+        "| it was | signal | times |",
+        "| --- | --- | --- |",
+        *(f"| {place} | {name} | {count} |" for (place, name), count in sorted(counts.items())),
+        *(["", "What differed:", "", *(f"- {result}" for result in bad)] if bad else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    found = campaign(arguments.trials, arguments.seed)
+    files.write(PAGE, page(found, arguments.seed))
+    return int(not all(result["same"] for result in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
