@@ -33,7 +33,7 @@ def exponent(lengths: list[int], values: list[float]) -> float | None:
 
 
 def _head(cells: list[Cell]) -> str:
-    origins = {_origin(cell["provenance"]) for cell in cells if "provenance" in cell}
+    origins = {origin(cell["provenance"]) for cell in cells if "provenance" in cell}
     return "\n".join(
         [
             "# Performance",
@@ -46,18 +46,19 @@ def _head(cells: list[Cell]) -> str:
             "arguments and outputs. Trust ratios, not digits. The exponent is fitted over lengths from",
             f"{FITTED_FROM} on; n^1 is linear.",
             "",
-            *(f"- {origin}" for origin in sorted(origins)),
+            *(f"- {each}" for each in sorted(origins)),
         ]
     )
 
 
-def _origin(origin: dict[str, Any]) -> str:
-    machine, device, git = origin["machine"], origin["device"], origin["git"]
-    packages = ", ".join(f"{name} {origin['packages'][name]}" for name in ("jax", "jaxlib", "numpy"))
+def origin(gathered: dict[str, Any]) -> str:
+    """Machine, versions and commit in one line."""
+    machine, device, git = gathered["machine"], gathered["device"], gathered["git"]
+    packages = ", ".join(f"{name} {gathered['packages'][name]}" for name in ("jax", "jaxlib", "numpy"))
     commit = "no commit" if git is None else git["commit"][:12] + (", dirty" if git["dirty"] else "")
     return (
         f"{machine['processor']}, {machine['usable_cores']} cores, {device['platform']}; "
-        f"Python {origin['python']}, {packages}; commit {commit}"
+        f"Python {gathered['python']}, {packages}; commit {commit}"
     )
 
 

@@ -74,6 +74,10 @@ class Fit:
         return ("seed-" if len(self.seeds) == 1 else "seeds-") + "-".join(map(str, self.seeds))
 
     @property
+    def label(self) -> str:
+        return f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+
+    @property
     def checkpoints(self) -> Path:
         return self.folder / self.name / "checkpoints"
 
@@ -123,7 +127,7 @@ def _begin(run: Fit) -> Course:
             iterator.set_state(position)
         tracks = [Track(**track) for track in progress["tracks"]]
         course = Course(restored.state, batches, tracks, progress["step"], progress["seconds"])
-        run.report.note(f"{run.name} continues at step {course.step}")
+        run.report.note(f"{run.label} continues at step {course.step}")
     for index, track in enumerate(course.tracks):
         run.metrics(index).parent.mkdir(parents=True, exist_ok=True)
         records.rewind(run.metrics(index), {"train": track.step, "validation": track.validated})
@@ -148,7 +152,7 @@ def _train(run: Fit, course: Course) -> None:
             _advance(run, course)
     except Interrupted:
         _save(run, course)
-        run.report.note(f"{run.name} is saved at step {course.step}")
+        run.report.note(f"{run.label} is saved at step {course.step}")
         raise
 
 
@@ -186,7 +190,7 @@ def _collect(run: Fit, course: Course, keep: int) -> None:
                 own = {name: float(value[index]) for name, value in values.items()}
                 _note_step(run, course, index, step, own)
         losses = [float(values["loss"][index]) for index in active]
-        run.report.step(run.name, step, sum(losses) / len(losses), _speed(run, course, step))
+        run.report.step(run.label, step, sum(losses) / len(losses), _speed(run, course, step))
 
 
 def _note_step(run: Fit, course: Course, index: int, step: int, values: dict[str, float]) -> None:
@@ -232,7 +236,7 @@ def _validate(run: Fit, course: Course) -> None:
         best = _note_validation(run, course.tracks[index], course.step, values[index])
         line = {"step": course.step, "split": "validation", **values[index], "best": best}
         records.append(run.metrics(index), line)
-        run.report.validated(f"seed-{run.seeds[index]}", course.step, values[index], best)
+        run.report.validated(f"seed {run.seeds[index]}", course.step, values[index], best)
 
 
 def _note_validation(run: Fit, track: Track, step: int, values: dict[str, float]) -> bool:

@@ -13,7 +13,8 @@ import jax
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("attention", "experiments")
 # What a working tree may differ in: all but what measuring itself writes.
-SOURCES = (".", ":(exclude)results", ":(exclude)docs/performance.md")
+WRITTEN = ("results", "docs/performance.md", "docs/savings.md", "docs/kills.md", "docs/images", "README.md")
+SOURCES = (".", *(f":(exclude){path}" for path in WRITTEN))
 # Packages whose version can change a bit of the result; the others are recorded too.
 NUMERIC = ("jax", "jaxlib", "flax", "optax", "numpy", "grain", "orbax-checkpoint", "ml_collections")
 SWITCHES = ("XLA_", "OMP_", "MKL_", "LIBTPU_", "GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD")  # environment
@@ -103,9 +104,10 @@ def machine() -> dict[str, Any]:
 
 
 def device() -> dict[str, Any]:
-    """Platform, kind and number of the devices that jax computes on."""
+    """Platform, kind and number of the devices that there are, and how many of them are used."""
     devices = jax.devices()
-    return {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)}
+    kind = {"platform": devices[0].platform, "kind": devices[0].device_kind}
+    return {**kind, "count": len(devices), "used": 1}
 
 
 def idle_accelerator() -> str | None:

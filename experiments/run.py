@@ -24,6 +24,7 @@ from experiments import (
     train,
     work,
 )
+from experiments.checkpoint import StructureError
 from experiments.checks import UsageError, check_data
 from experiments.config import Config
 from experiments.contents import Cell, Record
@@ -187,6 +188,8 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
         return records.INTERRUPTED, error.exit_code, line
     if isinstance(error, KeyboardInterrupt):
         return records.INTERRUPTED, 130, "stopped before it could save"
+    if isinstance(error, StructureError):
+        return records.FAILED, NOT_COMPARABLE, line
     if _is_disk(error):
         return records.INTERRUPTED, 75, f"nothing can be written: {line[:300]}"
     if isinstance(error, MemoryError) or (

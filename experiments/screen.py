@@ -21,8 +21,9 @@ def banner(out: Console, provenance: dict[str, Any], idle_accelerator: str | Non
     """One line on device and versions; a loud one where an accelerator is there and not used."""
     device, machine, packages = provenance["device"], provenance["machine"], provenance["packages"]
     kind = "" if device["kind"] == device["platform"] else f" {device['kind']}"
+    count = f"{device['used']} of {device['count']}" if device["count"] > device["used"] else device["count"]
     out.print(
-        f"[bold]{device['count']} x {device['platform']}{kind}[/]"
+        f"[bold]{count} x {device['platform']}{kind}[/]"
         f"  {machine['usable_cores']} cores of {machine['processor']}"
         f"  jax {packages.get('jax')}  Python {provenance['python']}"
     )

@@ -2,10 +2,10 @@
 
     python -m tests.kills --trials 100        # writes docs/kills.md
 
-Each trial starts a small run of launch.py in a process of its own, sends it a signal at a random moment, starts
-the same command again until it ends, and compares the record, timings aside, and the lines of metrics.jsonl with
-those of an undisturbed run. The code runs from a copy, so that it may be worked on meanwhile. Exit code 1 if one
-differs.
+Each trial starts a small run of launch.py in a process of its own, sends it a signal at a random moment,
+starts the same command again until it ends, and compares the record, timings aside, and the lines of
+metrics.jsonl with those of an undisturbed run. The code runs from a copy, so that it may be worked on
+meanwhile. Exit code 1 if one differs.
 """
 
 import argparse
@@ -131,8 +131,8 @@ def page(found: list[dict[str, Any]], seed: int) -> str:
         "",
         f"Written by `python -m tests.kills --trials {len(found)} --seed {seed}`; do not edit.",
         "",
-        f"{len(found)} runs of three seeds, one by one and at once, each sent a signal at a random moment and "
-        f"started again until it ended: {len(found) - len(bad)} ended with the record and the metrics of an "
+        f"{len(found)} runs of three seeds, one by one and at once, each sent a signal at a random moment",
+        f"and started again until it ended: {len(found) - len(bad)} ended with the record and the metrics of an",
         f"undisturbed run, bit for bit, timings aside; {len(bad)} did not.",
         "",
         f"{here['machine']['processor']}, {here['machine']['usable_cores']} cores, Python {here['python']}, "

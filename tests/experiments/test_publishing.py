@@ -5,7 +5,17 @@ import copy
 import pytest
 
 import attention
-from experiments import benchmark, benchmark_page, figures, files, provenance, readme, records
+from experiments import (
+    benchmark,
+    benchmark_page,
+    figures,
+    files,
+    provenance,
+    readme,
+    records,
+    savings,
+    settings,
+)
 from tests.experiments.test_tables import complete
 
 HERE = provenance.gather()
@@ -118,3 +128,16 @@ def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):
 def make(folder):
     folder.mkdir(parents=True)
     return folder
+
+
+def test_savings_are_shares_of_the_first_row():
+    def row(temporaries, seconds):
+        return {"memory": {"temporaries": temporaries}, "seconds": {"median": seconds}, "provenance": HERE}
+
+    text = savings.page({"first": row(2**20, 0.2), "other": row(2**18, 0.3)})
+    assert "| other | 256 KiB | 0.25x | 300 | 1.5x |" in text and "jax " in text
+
+
+def test_rows_of_savings_are_configs_and_every_row_is_another():
+    found = [settings.load(str(savings.CONFIG), [*savings.COMMON, *row]) for row in savings.ROWS.values()]
+    assert len({settings.identity(config) for config in found}) == len(savings.ROWS)

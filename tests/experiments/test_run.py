@@ -175,7 +175,7 @@ def test_a_signal_saves_and_the_same_command_continues(
     assert launch.main(command(tmp_path)) == 0
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
     assert [session["exit_code"] for session in record_of(tmp_path)["sessions"]] == [code, 0]
-    assert "seed-0 continues at step" in capsys.readouterr().out
+    assert "seed 0 continues at step" in capsys.readouterr().out
 
 
 def test_stopped_inside_a_validation_it_is_done_again_once(undisturbed, tmp_path, monkeypatch):
@@ -210,7 +210,7 @@ def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path, capsys):
     assert process.wait() == -signal.SIGKILL
     assert record_of(tmp_path)["outcome"] == "unfinished"
     assert launch.main(command(tmp_path)) == 0
-    assert "seed-0 continues at step" in capsys.readouterr().out
+    assert "seed 0 continues at step" in capsys.readouterr().out
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
 
 
@@ -278,7 +278,7 @@ def test_seeds_at_once_stopped_and_continued_give_the_same_bits(tmp_path, monkey
 
 def test_an_unfinished_seed_leaves_the_run_unfinished(tmp_path, monkeypatch):
     def interrupt(self, seeds, step, loss, tokens_per_second):
-        if seeds == "seed-1" and step == 3:
+        if seeds == "seed 1" and step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
     both = {"seeds": "(0,1)", "train__seeds_at_once": 1}

@@ -48,9 +48,9 @@ def test_plain_lines_come_now_and_then_and_at_the_end(monkeypatch):
     monkeypatch.setattr(screen.time, "monotonic", lambda: next(clock))
     with screen.Live(out, 30, "accuracy") as live:
         for step in range(1, 31):
-            live.step(0, step, 2.0, 1234.5)
+            live.step("seed 0", step, 2.0, 1234.5)
             if step == 12:
-                live.validated(0, step, {"accuracy": 0.5, "loss": 1.0}, best=True)
+                live.validated("seed 0", step, {"accuracy": 0.5, "loss": 1.0}, best=True)
     lines = stream.getvalue().splitlines()
     assert [line.split()[3] for line in lines] == ["1/30", "11/30", "12/30", "21/30", "30/30"]
     assert "ETA 0:19  loss 2.000" in lines[1] and "1,234 tokens/s" in lines[1]
@@ -63,8 +63,8 @@ def test_a_terminal_gets_one_live_line():
     with screen.Live(out, 30, "accuracy") as live:
         for seed in (3, 4):
             for step in range(1, 31):
-                live.step(seed, step, 2.0, 1234.5)
-            live.validated(seed, 30, {"accuracy": 0.25}, best=False)
+                live.step(f"seed {seed}", step, 2.0, 1234.5)
+            live.validated(f"seed {seed}", 30, {"accuracy": 0.25}, best=False)
     shown = stream.getvalue()
     assert "seed 3" in shown and "seed 4" in shown and "30/30" in shown and "1,234 tokens/s" in shown
     assert shown.count("\n") < 20

@@ -198,7 +198,7 @@ def test_random_overrides_run_or_are_answered(as_users_run, capsys):
     assert min(codes.values()) > 10
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_two_thousand_random_overrides_run_or_are_answered(as_users_run, capsys):
     run, codes = campaign(2500)
     run(capsys)

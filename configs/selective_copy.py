@@ -1,0 +1,15 @@
+"""Selective copying of 16 tokens among 128, tested at other lengths too, with any attention:
+
+python launch.py --config=configs/selective_copy.py:window
+"""
+
+from configs import recall
+
+
+def get_config(attention: str = "full"):
+    config = recall.get_config(attention)
+    config.name = f"selective_copy-{attention}"
+    config.task = {"name": "selective_copy", "length": 128, "eval_lengths": (64, 256)}
+    config.optimizer.learning_rate = 2e-3
+    config.train.steps = 700
+    return config

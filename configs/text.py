@@ -1,0 +1,27 @@
+"""Sentiment of film reviews, 1,024 bytes of each, with any attention:
+
+pip install 'attention-bench[data]'
+python launch.py --config=configs/text.py:window
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config(attention: str = "full"):
+    config = base.get_config()
+    config.name = f"text-{attention}"
+    config.attention = ConfigDict({"name": attention})
+    config.task = ConfigDict({"name": "text"})
+    config.model.model_dim = 64
+    config.model.head_dim = 32
+    config.model.mlp_dim = 128
+    config.model.dropout_rate = 0.1
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.warmup_steps = 50
+    config.train.batch_size = 16
+    config.train.steps = 600
+    config.train.eval_every = 100
+    config.train.checkpoint_every = 100
+    return config

@@ -1,0 +1,153 @@
+"""Killed at a chosen point, on a full disk, on other devices: nothing is lost, nothing is torn."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import launch
+from experiments import checkpoint, records
+from tests.experiments.test_run import command, lasting, only_folder, record_of
+
+ROOT = Path(launch.__file__).parent
+# launch.py that kills itself in the middle of the call of a function that is made for the nth time.
+KILLED_AT = """
+import os, signal, sys, importlib, launch
+module, name, nth, after = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
+module = importlib.import_module("experiments." + module)
+original, calls = getattr(module, name), []
+def killed(*arguments, **named):
+    calls.append(None)
+    last = len(calls) == nth
+    if last and not after:
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = original(*arguments, **named)
+    if last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(module, name, killed)
+sys.exit(launch.main(sys.argv[5:]))
+"""
+POINTS = {
+    "before the first record": ("records", "write_record", 1, "before"),
+    "while compiling": ("program", "build", 1, "before"),
+    "compiled": ("program", "build", 1, "after"),
+    "in a step": ("fit", "_advance", 7, "after"),
+    "in a validation": ("fit", "evaluate", 2, "after"),
+    "between metrics and checkpoint": ("fit", "_validate", 12, "after"),
+    "while saving": ("checkpoint", "_hashes", 2, "after"),
+    "while forgetting old checkpoints": ("checkpoint", "_forget", 3, "before"),
+    "in the test": ("fit", "_digests", 1, "before"),
+    "between checkpoint and record": ("work", "fit", 1, "after"),
+    "while measuring": ("program", "measured", 1, "after"),
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Of compiled programs: the processes here compile the same ones."""
+    return f"--compilation_cache={tmp_path_factory.mktemp('compiled')}"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, cache):
+    workdir = tmp_path_factory.mktemp("undisturbed")
+    assert run(command(workdir, cache)).returncode == 0
+    return workdir
+
+
+def run(arguments, script=None, **environment):
+    start = ["launch.py"] if script is None else ["-c", script]
+    return subprocess.run(
+        [sys.executable, *start, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_there_it_ends_as_if_nothing_had_happened(undisturbed, tmp_path, cache, point):
+    arguments = command(tmp_path, cache)
+    killed = run([*map(str, POINTS[point]), *arguments], KILLED_AT)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = run(arguments)
+    assert again.returncode == 0, again.stderr
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+
+
+SMALL_DISK = """
+import resource, signal, sys, launch
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+sys.exit(launch.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+def test_where_nothing_can_be_written_one_line_says_so_and_nothing_is_lost(undisturbed, tmp_path, cache):
+    """No file may grow beyond a limit, as on a disk that fills up while it is written."""
+    arguments = command(tmp_path, cache)
+    stopped = run(["2000", *arguments], SMALL_DISK)
+    assert stopped.returncode in (2, 75), stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert not list(tmp_path.glob("*/seed-0/checkpoints/0*"))
+    assert run(arguments).returncode == 0
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+
+
+@pytest.mark.slow
+def test_a_real_full_disk(undisturbed, tmp_path, cache):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        stopped = run(command(disk, cache))
+        assert stopped.returncode == 75 and "Traceback" not in stopped.stderr, stopped.stderr
+        assert "nothing can be written" in stopped.stdout
+        kept = checkpoint.steps(only_folder(disk) / "seed-0" / "checkpoints")
+        subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+        again = run(command(disk, cache))
+        assert again.returncode == 0, again.stderr
+        assert not kept or f"continues at step {kept[-1]}" in again.stdout
+        assert lasting(record_of(disk)) == lasting(record_of(undisturbed))
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.slow
+def test_another_number_of_devices_is_refused_and_if_allowed_restored(undisturbed, tmp_path, cache):
+    arguments = command(tmp_path, cache)
+    run([*map(str, POINTS["in a validation"]), *arguments], KILLED_AT)
+    two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    refused = run(arguments, **two)
+    assert refused.returncode == 5 and "device was 1 x cpu" in refused.stdout
+    allowed = run([*arguments, "--allow_changes"], **two)
+    assert allowed.returncode == 0, allowed.stderr
+    record = record_of(tmp_path)
+    assert record["seeds"]["0"]["outcome"] == records.FINISHED
+    assert any("device was 1 x cpu" in reason for reason in record["not_citable"])
+
+
+@pytest.mark.slow
+def test_checkpoints_of_another_optimizer_are_refused(tmp_path, cache):
+    """The folder is another one for another config; what is copied into it does not fit and is not cast."""
+    arguments = command(tmp_path / "one", cache)
+    run([*map(str, POINTS["in a validation"]), *arguments], KILLED_AT)
+    other = command(tmp_path / "two", cache, optimizer__ema_decay=0.9)
+    run([*map(str, POINTS["compiled"]), *other], KILLED_AT)
+    saved = only_folder(tmp_path / "one") / "seed-0"
+    saved.rename(only_folder(tmp_path / "two") / "seed-0")
+    mixed = run(other)
+    assert mixed.returncode == 5, (mixed.returncode, mixed.stdout, mixed.stderr)
+    assert "Traceback" not in mixed.stderr and "average" in mixed.stdout
