@@ -132,8 +132,8 @@ def page(found: list[dict[str, Any]], seed: int) -> str:
         f"Written by `python -m tests.kills --trials {len(found)} --seed {seed}`; do not edit.",
         "",
         f"{len(found)} runs of three seeds, one by one and at once, each sent a signal at a random moment",
-        f"and started again until it ended: {len(found) - len(bad)} ended with the record and the metrics of an",
-        f"undisturbed run, bit for bit, timings aside; {len(bad)} did not.",
+        f"and started again until it ended. {len(found) - len(bad)} ended with the record and the metrics of",
+        f"an undisturbed run, bit for bit, timings aside; {len(bad)} did not.",
         "",
         f"{here['machine']['processor']}, {here['machine']['usable_cores']} cores, Python {here['python']}, "
         f"jax {here['packages']['jax']}.",
