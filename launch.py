@@ -2,9 +2,12 @@
 
 python launch.py --config=configs/window128.py [--config.field=value ...] [--workdir=runs] [--dry_run]
                  [--require_device=cpu|gpu|tpu] [--allow_changes] [--compilation_cache=FOLDER] [--profile]
+
+Several --config=... run one after the other, each in a process of its own, with the same overrides.
 """
 
 import argparse
+import subprocess
 import sys
 
 from configs import base
@@ -16,29 +19,37 @@ class Parser(argparse.ArgumentParser):
         raise settings.UsageError(message)
 
 
-def main(argv: list[str]) -> int:
-    parser = Parser(
+def parser() -> Parser:
+    made = Parser(
         description=__doc__, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--config", required=True, help="config file; configs/base.py explains every field")
-    parser.add_argument("--workdir", default="runs", help="folder of the runs (default: runs)")
-    parser.add_argument("--dry_run", action="store_true", help="show the plan; train and write nothing")
-    parser.add_argument("--require_device", choices=("cpu", "gpu", "tpu"), help="refuse any other device")
-    parser.add_argument(
-        "--allow_changes", action="store_true", help="continue with other code, versions or data; recorded"
+    made.add_argument(
+        "--config", required=True, action="append", help="config file; configs/base.py explains every field"
     )
-    parser.add_argument("--compilation_cache", help="folder of compiled programs, kept between runs")
-    parser.add_argument(
+    made.add_argument("--workdir", default="runs", help="folder of the runs (default: runs)")
+    made.add_argument("--dry_run", action="store_true", help="show the plan; train and write nothing")
+    made.add_argument("--require_device", choices=("cpu", "gpu", "tpu"), help="refuse any other device")
+    made.add_argument(
+        "--allow_changes", action="store_true", help="continue with other code, versions or data"
+    )
+    made.add_argument("--compilation_cache", help="folder of compiled programs, kept between runs")
+    made.add_argument(
         "--profile", action="store_true", help="leave a trace of a few steps in the run's folder"
     )
+    return made
+
+
+def main(argv: list[str]) -> int:
     try:
-        options, overrides = parser.parse_known_args(argv)
-        config = settings.load(options.config, overrides)
+        options, overrides = parser().parse_known_args(argv)
+        configs = [settings.load(path, overrides) for path in options.config]
+        if len(configs) > 1:
+            return one_by_one(options.config, argv)
         if options.compilation_cache:
             run.keep_compiled(options.compilation_cache)
         return run.run(
-            config,
-            settings.differences(config, base.get_config()),
+            configs[0],
+            settings.differences(configs[0], base.get_config()),
             options.workdir,
             argv=["launch.py", *argv],
             dry_run=options.dry_run,
@@ -49,6 +60,19 @@ def main(argv: list[str]) -> int:
     except settings.UsageError as error:
         print(f"launch.py: {error}", file=sys.stderr)
         return 2
+
+
+def one_by_one(paths: list[str], argv: list[str]) -> int:
+    """Run every config in a process of its own; the first exit code that is not 0, or 0."""
+    rest = [argument for argument in argv if not argument.startswith("--config=")]
+    codes = []
+    for path in paths:
+        codes.append(
+            subprocess.run([sys.executable, __file__, f"--config={path}", *rest], check=False).returncode
+        )
+        if codes[-1] in (75, 130):  # interrupted: so is the whole
+            break
+    return next((code for code in codes if code), 0)
 
 
 if __name__ == "__main__":

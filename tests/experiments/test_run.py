@@ -447,3 +447,19 @@ def test_two_processes_do_not_share_a_run(undisturbed, capsys):
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert launch.main(command(undisturbed)) == 2
     assert "another process" in capsys.readouterr().err
+
+
+def test_several_configs_run_one_after_the_other_each_in_its_own_process(tmp_path, monkeypatch):
+    started = []
+
+    def remember(arguments, check):
+        started.append(arguments[2:])
+        return subprocess.CompletedProcess(arguments, 3 if "window" in arguments[2] else 0)
+
+    monkeypatch.setattr(launch.subprocess, "run", remember)
+    first, *rest = command(tmp_path)
+    configs = [f"{first}:{name}" for name in ("full", "window", "lsh")]
+    assert launch.main([*configs, *rest]) == 3
+    assert started == [[config, *rest] for config in configs]
+    started.clear()
+    assert launch.main([*configs, f"{first}:lhs", *rest]) == 2 and not started
