@@ -53,6 +53,21 @@ class _Schedule(NamedTuple):
     num_tiles: Any
 
 
+def program(
+    tiles: Tiles, visible: Callable[[Any, Any], Any], logits: Logits, dropout_rate: float
+) -> _Program:
+    """What of a call is static."""
+    return _Program(
+        visible, logits, dropout_rate, tiles.query_block, tiles.key_block,
+        tiles.loops, tiles.some_unmasked, tiles.some_masked,
+    )  # fmt: skip
+
+
+def schedule(tiles: Tiles) -> _Schedule:
+    """What of the tiles may be known only when run."""
+    return _Schedule(jnp.asarray(tiles.starts), jnp.asarray(tiles.num_unmasked), jnp.asarray(tiles.num_tiles))
+
+
 def blockwise(
     query: Float[Array, "B T N H"],
     key: Float[Array, "B S K H"],
@@ -71,20 +86,14 @@ def blockwise(
     """
     batch, query_length, num_heads, _ = query.shape
     key_length, num_kv_heads = key.shape[1], key.shape[2]
-    program = _Program(
-        visible, logits, dropout_rate, tiles.query_block, tiles.key_block,
-        tiles.starts.shape[1] > 1, tiles.some_unmasked, tiles.some_masked,
-    )  # fmt: skip
     query = query.reshape(batch, query_length, num_kv_heads, -1, query.shape[3]).transpose(0, 2, 3, 1, 4)
     key, value = key.transpose(0, 2, 1, 3), value.transpose(0, 2, 1, 3)
     padded_query, padded_key = tiles.starts.shape[0] * tiles.query_block, max(tiles.key_length, key_length)
     query = _pad(query, padded_query, axis=3)
     key, value = _pad(key, padded_key, axis=2), _pad(value, padded_key, axis=2)
-    schedule = _Schedule(
-        jnp.asarray(tiles.starts), jnp.asarray(tiles.num_unmasked), jnp.asarray(tiles.num_tiles)
-    )
     sides = _pad_sides(sides, padded_query, padded_key)
-    both: Any = _attend(program, query, key, value, sides, schedule)
+    static = program(tiles, visible, logits, dropout_rate)
+    both: Any = _attend(static, query, key, value, sides, schedule(tiles))
     output, lse = both
     output = output.transpose(0, 3, 1, 2, 4).reshape(batch, padded_query, num_heads, -1)
     lse = lse.transpose(0, 3, 1, 2).reshape(batch, padded_query, num_heads)
@@ -125,7 +134,7 @@ def _forward(program: _Program, query, key, value, sides: Sides, schedule: _Sche
             jnp.zeros(rows, wide),
             jnp.zeros((*rows, value.shape[-1]), wide),
         )
-        greatest, total, output = _visit_tiles(program, schedule, c, visit, carry)
+        greatest, total, output = visit_tiles(program, schedule, c, visit, carry)
         sees = total > 0
         total = jnp.where(sees, total, 1)
         return output / total[..., None], jnp.where(sees, greatest + jnp.log(total), -jnp.inf)
@@ -168,9 +177,7 @@ def _backward(program: _Program, residuals, cotangents):
             d_key = _add(d_key, _dot("BKGTS,BKGTH->BKSH", d_logit, q, wide), start)
             return d_query + _dot("BKGTS,BKSH->BKGTH", d_logit, k, wide), d_key, d_value
 
-        d_query, d_key, d_value = _visit_tiles(
-            program, schedule, c, visit, (jnp.zeros(q.shape, wide), *carry)
-        )
+        d_query, d_key, d_value = visit_tiles(program, schedule, c, visit, (jnp.zeros(q.shape, wide), *carry))
         return (d_key, d_value), d_query.astype(query.dtype)
 
     zeros = jnp.zeros(key.shape, wide), jnp.zeros(value.shape, wide)
@@ -181,7 +188,7 @@ def _backward(program: _Program, residuals, cotangents):
 _attend.defvjp(_forward, _backward)
 
 
-def _visit_tiles(program: _Program, schedule: _Schedule, c, visit, carry):
+def visit_tiles(program: _Program, schedule: _Schedule, c, visit, carry):
     """Run `visit(masked, m, carry)` over the tiles of block c, those without a mask first."""
     if not program.loops:
         return visit(program.some_masked, 0, carry)

@@ -29,6 +29,13 @@ class Tiles:
     some_unmasked: bool
     some_masked: bool
 
+    @property
+    def loops(self) -> bool:
+        """Whether blocks differ in their number of tiles. If not each has one, masked if any block's is."""
+        if isinstance(self.num_tiles, np.ndarray):
+            return bool((self.num_tiles != 1).any())
+        return self.starts.shape[1] > 1
+
 
 def static_tiles(
     first: np.ndarray,
