@@ -123,7 +123,7 @@ ONE_TILE_OR_NONE = [
 
 @pytest.mark.parametrize(("variant", "query_length", "key_length"), ONE_TILE_OR_NONE, ids=str)
 def test_a_block_without_tiles_visits_none(variant, query_length, key_length):
-    """Causal. Where some blocks have one tile, unmasked, and the others have none, these see nothing of it."""
+    """Causal. Where some blocks have one tile, unmasked, the others, which have none, see nothing of it."""
     given = inputs(variant, batch=1, length=query_length, key_length=key_length)
     mask = Mask(causal=True)
     output, lse = forward(variant, given, mask)
