@@ -41,15 +41,17 @@ class LSH(SoftmaxAttention):
     counts once by being left out of all but the first, exactly the paper's -log N; the first chunk looks
     back to nothing; rounds do not see each other; positions are compared as integers.
 
-    O(R T chunk_size) time for attention and O(R T num_buckets) for hashing, which is quadratic if
-    `num_buckets` comes from the length; O(R T) memory, R = num_hashes. With num_buckets=1 and chunk_size >= S
-    it is full attention with normalised keys, a query's own position excluded unless it is alone.
+    O(R T chunk_size) time for attention and O(R T num_buckets) for hashing; O(R T) memory, R = num_hashes.
+    A query sees at most 2 chunk_size tokens a round, whatever the length: T / chunk_size buckets are about
+    as many as keep a bucket within that. The number is a field and never comes from the length, which
+    padding and later tokens would change. With num_buckets=1 and chunk_size >= S it is full attention with
+    normalised keys, a query's own position excluded unless it is alone.
     """
 
     name: ClassVar[str] = "lsh"
 
     num_hashes: int = 4
-    num_buckets: int | None = None  # even, or 1; None: the least even number >= T / chunk_size
+    num_buckets: int = 16  # even, or 1
     chunk_size: int = 64
     hash_seed: int = 0  # the hash where no rng is given, as in evaluation
     scale: float | None = None  # None: 1/sqrt(H)
@@ -61,8 +63,8 @@ class LSH(SoftmaxAttention):
     def __post_init__(self):
         check_count(self, "num_hashes")
         buckets = self.num_buckets
-        holds = buckets is None or (is_int(buckets) and buckets > 0 and (buckets == 1 or buckets % 2 == 0))
-        check_field(self, "num_buckets", "1, an even int above 0, or None", holds)
+        holds = is_int(buckets) and buckets > 0 and (buckets == 1 or buckets % 2 == 0)
+        check_field(self, "num_buckets", "1 or an even int above 0", holds)
         check_count(self, "chunk_size")
         check_count(self, "hash_seed", least=0)
         check_softmax_fields(self)
@@ -98,7 +100,7 @@ class LSH(SoftmaxAttention):
         counted = softmax_flops(
             pairs, batch=batch, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim
         )
-        columns = self._num_buckets(query_length) // 2
+        columns = self.num_buckets // 2
         hashing = 2 * batch * num_heads * self.num_hashes * query_length * head_dim * columns
         return Flops(counted.forward + hashing, counted.backward)
 
@@ -109,7 +111,7 @@ class LSH(SoftmaxAttention):
         key = self.matched_key(query, None)
         valid, segments = _one_description(mask)
         buckets = lsh_buckets(self, query, rng)
-        order = _sort(buckets, valid, segments, self.chunk_size, self._num_buckets(query.shape[1]))
+        order = _sort(buckets, valid, segments, self.chunk_size, self.num_buckets)
         words = None
         if rng is not None and self.dropout_rate:
             words = query_words(jax.random.fold_in(rng, 1), query.shape[0], query.shape[2], query.shape[1])
@@ -117,9 +119,6 @@ class LSH(SoftmaxAttention):
         alone = self._attend_self(query, key, value, rounds[1], valid, words)
         output, lse = merge([rounds, alone])
         return output, lse
-
-    def _num_buckets(self, length: int) -> int:
-        return self.num_buckets or max(2, 2 * math.ceil(length / self.chunk_size / 2))
 
     def _attend_rounds(self, query, key, value, order: "_Order", valid, causal: bool, words):
         """Output B T N V and log-sum-exp B T N of the union of all rounds, each token counted once."""
@@ -173,7 +172,7 @@ def lsh_buckets(
 ) -> Int[Array, "B N R T"]:
     """The bucket of each token in each round, int32; `rng=None` hashes with `variant.hash_seed`."""
     batch, length, num_heads, head_dim = query.shape
-    num_buckets = variant._num_buckets(length)
+    num_buckets = variant.num_buckets
     if num_buckets == 1:
         return jnp.zeros((batch, num_heads, variant.num_hashes, length), jnp.int32)
     points = unit(lax.stop_gradient(query))

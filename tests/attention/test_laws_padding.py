@@ -29,6 +29,7 @@ CAUSAL = pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-si
 ALL = pytest.mark.parametrize("case", cases(), ids=str)
 FIRST = pytest.mark.parametrize("case", first_cases(), ids=str)
 SHORTER = 33  # real tokens among LENGTH
+SHORTEST = 16  # so few that whatever comes from the length, blocks, pools or buckets, comes out otherwise
 
 
 @CAUSAL
@@ -87,7 +88,7 @@ def merged(variant, given: Inputs, masks):
 @ALL
 def test_law_5_appended_padding_changes_nothing(case, causal):
     """Whatever stands in it, NaN included: values and gradients of the real tokens are what they were."""
-    real = np.arange(LENGTH) < SHORTER
+    real = np.arange(LENGTH) < SHORTEST
     compare_with_compacted(case, causal, np.broadcast_to(real, (BATCH, LENGTH)), positions=False)
 
 
@@ -121,7 +122,7 @@ def compare_with_compacted(case, causal, real, positions: bool):
     padded = run(case.variant, given.where(real, given.over_tokens(lambda x: x * jnp.nan)), mask)
 
     def compact(x):
-        return x[real].reshape(BATCH, SHORTER, *x.shape[2:])
+        return x[real].reshape(BATCH, -1, *x.shape[2:])
 
     compacted = given.over_tokens(compact)
     expected = evaluate(case.variant, compacted, Mask(causal), *(compact(x) for x in cotangents(given)))
