@@ -10,15 +10,13 @@ def operands(query, key, value, mask: Mask):
 
     If `key` is None the queries are the keys; they have N heads, so the values are repeated to as many.
     """
-    query = _zeroed(query, mask.query_valid)
-    value = _zeroed(value, mask.key_valid)
     if key is None:
-        return (
-            query,
-            _zeroed(query, mask.key_valid),
-            jnp.repeat(value, query.shape[2] // value.shape[2], axis=2),
-        )
-    return query, _zeroed(key, mask.key_valid), value
+        key, value = query, jnp.repeat(value, query.shape[2] // value.shape[2], axis=2)
+    return (
+        _zeroed(query, mask.query_valid),
+        _zeroed(key, mask.key_valid),
+        _zeroed(value, mask.key_valid),
+    )
 
 
 def _zeroed(array, valid):
