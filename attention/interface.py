@@ -73,7 +73,7 @@ class Attention(abc.ABC):
 
     @abc.abstractmethod
     def limit(self, length: int) -> Limit:
-        """Hyperparameters under which this is full attention over `length` keys."""
+        """Hyperparameters under which this is full attention for up to `length` queries and keys."""
 
     @abc.abstractmethod
     def flops(
@@ -146,9 +146,10 @@ class SoftmaxAttention(Attention):
         calling does.
         """
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        if query.size and value.size:
-            arrays = operands(query, key, value, mask)
-            output, lse = self._attend(*arrays, mask, params=params, rng=rng, gates=gates)
+        if 0 not in query.shape[:3] and value.shape[1]:
+            q, k, v = (_at_least_one_wide(x) for x in operands(query, key, value, mask))
+            output, lse = self._attend(q, k, v, mask, params=params, rng=rng, gates=gates)
+            output = output[..., : value.shape[3]]
         else:
             output = jnp.zeros((*query.shape[:3], value.shape[3]))
             lse = jnp.full(query.shape[:3], -jnp.inf, jnp.promote_types(query.dtype, jnp.float32))
@@ -176,3 +177,8 @@ class SoftmaxAttention(Attention):
 
     def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         return self.attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]
+
+
+def _at_least_one_wide(array):
+    """Width 0 becomes one zero: q.k stays 0, and the log-sum-exp can be had without values."""
+    return array if array.shape[-1] else jnp.zeros((*array.shape[:-1], 1), array.dtype)

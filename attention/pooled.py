@@ -35,7 +35,8 @@ class Pooled(SoftmaxAttention):
     pooling for its convolution and, if causal, the keys of the pool that has not closed yet attended exactly.
 
     O(T (window_size num_levels + T / pool_size**num_levels)) time: quadratic for one level, near linear when
-    levels grow with log T. O(T) memory. It is full attention if pool_size == 1 or window_size >= S.
+    levels grow with log T. O(T) memory. It is full attention if pool_size == 1 or
+    window_size >= max(T, S).
     Pools lie by index: a padded token takes up room in a pool but is no member.
     """
 
@@ -76,7 +77,7 @@ class Pooled(SoftmaxAttention):
         return math.inf
 
     def limit(self, length: int) -> Limit:
-        return Limit({"pool_size": 1}, "pool_size == 1 or window_size >= S")
+        return Limit({"pool_size": 1}, "pool_size == 1 or window_size >= max(T, S)")
 
     def init(self, rng, *, num_heads, num_kv_heads, head_dim, model_dim, max_length):
         """`pool_query` (num_levels K H) for learned pooling: zeros, so that it starts at the mean."""
