@@ -159,6 +159,8 @@ def _blocks(x: np.ndarray, block: int) -> np.ndarray:
 
 
 def _pad(x, length: int, value):
+    """The last axis filled, or cut, to `length`: the last keys may be seen by nobody."""
+    x = x[..., :length]
     width = [(0, 0)] * (x.ndim - 1) + [(0, length - x.shape[-1])]
     return jnp.pad(x, width, mode="edge") if value == "edge" else jnp.pad(x, width, constant_values=value)
 

@@ -104,8 +104,8 @@ def test_law_5_padding_anywhere_changes_nothing_where_declared(case, causal):
     if case.variant.capabilities.interior_padding:
         compare_with_compacted(case, causal, real, positions=case.variant.capabilities.explicit_positions)
     else:
-        with pytest.raises(AssertionError):
-            compare_with_compacted(case, causal, real, positions=False)
+        difference = compare_with_compacted(case, causal, real, positions=False, same=False)
+        assert difference > 0.05
 
 
 def scattered():
@@ -116,13 +116,16 @@ def scattered():
     return real
 
 
-def compare_with_compacted(case, causal, real, positions: bool):
-    """Real tokens among padding against the same tokens without it."""
+def compare_with_compacted(case, causal, real, positions: bool, same: bool = True) -> float:
+    """Real tokens among padding against the same tokens without it: the difference of their outputs.
+
+    It is none, and gradients are the `same`, unless that is not asked for. Padding never has a gradient.
+    """
     given = inputs(case.variant)
     position = jnp.asarray(real.cumsum(1) - 1) if positions else None
     mask = Mask.for_self(causal=causal, valid=jnp.asarray(real), positions=position)
     if not honours(case.variant, mask):
-        return
+        pytest.skip("refused")
     padded = run(case.variant, given.where(real, given.over_tokens(lambda x: x * jnp.nan)), mask)
 
     def compact(x):
@@ -130,14 +133,17 @@ def compare_with_compacted(case, causal, real, positions: bool):
 
     compacted = given.over_tokens(compact)
     expected = evaluate(case.variant, compacted, Mask(causal), *(compact(x) for x in cotangents(given)))
-    assert_close(compact(padded.output), expected.output, what="output")
-    assert_close(compact(padded.lse), expected.lse, what="lse")
-    for name, gradient in padded.gradients.items():
-        if name == "params":
-            jax.tree.map(assert_close, gradient, expected.gradients[name])
-        else:
-            assert_close(compact(gradient), expected.gradients[name], what=f"gradient of {name}")
-            assert (gradient[~real] == 0).all(), f"gradient of {name} of padding"
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((padded.output, padded.gradients)))
+    assert (padded.output[~real] == 0).all()
+    for name in set(padded.gradients) - {"params"}:
+        assert (padded.gradients[name][~real] == 0).all(), f"gradient of {name} of padding"
+    if same:
+        compacted = padded._replace(
+            output=compact(padded.output), lse=compact(padded.lse),
+            gradients={name: x if name == "params" else compact(x) for name, x in padded.gradients.items()},
+        )  # fmt: skip
+        jax.tree.map(assert_close, compacted, expected)
+    return float(abs(compact(padded.output) - expected.output).max())
 
 
 @CAUSAL
@@ -153,7 +159,7 @@ def test_law_5_another_segment_changes_nothing(case, causal):
     after = forward(case.variant, changed, mask)
     for one, before in zip(after, forward(case.variant, given, mask), strict=True):
         assert_close(one[segment != 1], before[segment != 1])
-        assert abs(one - before)[segment == 1].max() > 0.1
+        assert np.nanmax(abs(one - before)[segment == 1]) > 0.1  # nan: sees nothing, before and after
 
 
 @CAUSAL

@@ -110,6 +110,16 @@ def test_tiles_that_arrays_decide_are_covered(T, S, query_block, key_block, kind
     check_visits(refine(tiles, query, key), np.broadcast_to(seen, (2, T, S)))
 
 
+def test_the_last_keys_may_be_seen_by_nobody():
+    """Keys 0 to 3 in one tile, 4 to 6 in none; segments decide when run."""
+    query, key = from_mask(Mask.for_self(segments=jnp.zeros((1, 7), int)), 7, 7, None, None)
+    first, last = np.zeros(7, int), np.full(7, 3)
+    query = query._replace(first=jnp.asarray(first)[None, None], last=jnp.asarray(last)[None, None])
+    tiles = refine(static_tiles(first, last, 4, 4), query, key)
+    assert tiles.key_length == 4
+    check_visits(tiles, np.asarray(visible(query, key))[:, 0])
+
+
 # Lengths and blocks at which every block of queries has one tile or none, and no tile needs a mask.
 ONE_TILE_OR_NONE = [
     (Pooled(window_size=1, pool_size=64, num_levels=1), 128, 128),
