@@ -4,12 +4,12 @@ import dataclasses
 import math
 from typing import ClassVar
 
+from attention.band import band_attention
 from attention.blocks import full_blocks
 from attention.check import check_block_fields, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
-from attention.tiled import band_attention
 from attention.visibility import default_band
 
 

@@ -44,7 +44,8 @@ class LSH(SoftmaxAttention):
     Padding as a query (`query_valid`) and as a key (`key_valid`) is honoured separately; a token counts in
     ranks if it is either. Segments describe tokens: one whose two labels differ is in none.
 
-    O(R T chunk_size) time for attention and O(R T num_buckets) for hashing; O(R T) memory, R = num_hashes.
+    With R = num_hashes O(R T chunk_size) time for attention, O(R T num_buckets) for hashing and, as rounds
+    look up whom earlier ones have seen, O(R^2 T chunk_size) comparisons; O(R^2 T) memory.
     A query sees at most 2 chunk_size tokens a round, whatever the length: T / chunk_size buckets are about
     as many as keep a bucket within that. The number is a field and never comes from the length, which
     padding and later tokens would change. With num_buckets=1 and chunk_size >= S it is full attention with
@@ -78,7 +79,7 @@ class LSH(SoftmaxAttention):
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=False,
             cross_attention=False, grouped_queries=True, value_width=True, shared_key=True, decoding=False,
-            exact=False, equivariant=False, learned=False, time="O(R T (c + buckets))", memory="O(R T)",
+            exact=False, equivariant=False, learned=False, time="O(R T (R c + buckets))", memory="O(R^2 T)",
         )  # fmt: skip
 
     @property
@@ -94,18 +95,28 @@ class LSH(SoftmaxAttention):
     def flops(
         self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
     ) -> Flops:
-        """Hashing, and all pairs if every token were in one bucket: the most that any input asks for."""
-        rank = np.arange(query_length)
-        chunk_start = rank // self.chunk_size * self.chunk_size
-        first = np.maximum(chunk_start - self.chunk_size, 0)
-        end = rank if causal else np.minimum(chunk_start + self.chunk_size, query_length) - 1
-        pairs = self.num_hashes * int((end - first).sum())
+        """Hashing, and the pairs of tokens that are spread evenly over the buckets.
+
+        What other inputs ask for differs with their buckets; all in one is the most.
+        """
+        fewest, buckets_with_one_more = divmod(query_length, self.num_buckets)
+        pairs = self.num_hashes * (
+            (self.num_buckets - buckets_with_one_more) * self._pairs_in_a_bucket(fewest, causal)
+            + buckets_with_one_more * self._pairs_in_a_bucket(fewest + 1, causal)
+        )
         counted = softmax_flops(
             pairs, batch=batch, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim
         )
         columns = self.num_buckets // 2
         hashing = 2 * batch * num_heads * self.num_hashes * query_length * head_dim * columns
         return Flops(counted.forward + hashing, counted.backward)
+
+    def _pairs_in_a_bucket(self, tokens: int, causal: bool) -> int:
+        rank = np.arange(tokens)
+        chunk_start = rank // self.chunk_size * self.chunk_size
+        first = np.maximum(chunk_start - self.chunk_size, 0)
+        end = rank if causal else np.minimum(chunk_start + self.chunk_size, tokens) - 1
+        return int((end - first).sum())
 
     def matched_key(self, query, key):
         return unit(query if key is None else key).astype(query.dtype)

@@ -34,8 +34,9 @@ class Pooled(SoftmaxAttention):
     counts as they would. `num_levels=1, window_size=0` is memory-compressed attention (Liu et al. 2018) with
     pooling for its convolution and, if causal, the keys of the pool that has not closed yet attended exactly.
 
-    O(T (window_size num_levels + T / pool_size**num_levels)) time: quadratic for one level, near linear when
-    levels grow with log T. O(T) memory. It is full attention if pool_size == 1 or
+    O(T ((window_size + pool_size) num_levels + T / pool_size**num_levels)) time, as up to pool_size - 1 more
+    are seen at each change of level: quadratic for one level, near linear when levels grow with log T. O(T)
+    memory. It is full attention if pool_size == 1 or
     window_size >= max(T, S).
     Pools lie by index: a padded token takes up room in a pool but is no member.
     """
@@ -69,7 +70,7 @@ class Pooled(SoftmaxAttention):
             causal=True, two_sided=True, interior_padding=False, segments=False, explicit_positions=False,
             cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
             exact=False, equivariant=False, learned=self.pooling == "learned",
-            time="O(T (w L + T / P^L))", memory="O(T)",
+            time="O(T ((w + P) L + T / P^L))", memory="O(T)",
         )  # fmt: skip
 
     @property

@@ -193,13 +193,19 @@ def test_three_tokens_of_which_the_first_asks_nothing():
     assert_close(output[0, 1], np.broadcast_to(given.value[0, 0], output[0, 1].shape))
 
 
-@pytest.mark.parametrize(("causal", "pairs"), [(True, 0 + 1 + 2 + 3 + 2 + 3), (False, 1 + 1 + 3 + 3 + 3 + 3)])
-def test_flops_of_six_tokens_in_one_bucket_by_hand(causal, pairs):
-    """Chunks of two, each seeing itself and the one before; and two columns of hashing for each token."""
-    shape = {"batch": 2, "query_length": 6, "key_length": 6, "num_heads": 5, "num_kv_heads": 5}
+@pytest.mark.parametrize(
+    ("causal", "pairs"),
+    [
+        (True, (0 + 1 + 2 + 3 + 2 + 3) + 3 * (0 + 1 + 2 + 3 + 2)),
+        (False, (1 + 1 + 3 + 3 + 3 + 3) + 3 * (1 + 1 + 3 + 3 + 2)),
+    ],
+)
+def test_flops_of_tokens_spread_evenly_by_hand(causal, pairs):
+    """Buckets of 6, 5, 5, 5; chunks of two, each seeing itself and the one before; two columns of hashing."""
+    shape = {"batch": 2, "query_length": 21, "key_length": 21, "num_heads": 5, "num_kv_heads": 5}
     variant = LSH(num_hashes=3, num_buckets=4, chunk_size=2)
     flops = variant.flops(**shape, head_dim=4, value_dim=7, causal=causal)
-    assert flops.forward == 2 * 5 * 3 * (pairs * 2 * (4 + 7) + 6 * 2 * 4 * 2)
+    assert flops.forward == 2 * 5 * 3 * (pairs * 2 * (4 + 7) + 21 * 2 * 4 * 2)
     assert flops.backward == 2 * 5 * 3 * pairs * 2 * (3 * 4 + 2 * 7)
 
 
