@@ -43,6 +43,7 @@ class _Program:
     query_block: int
     key_block: int
     loops: bool
+    consecutive: bool
     some_unmasked: bool
     some_masked: bool
 
@@ -59,7 +60,7 @@ def program(
     """What of a call is static."""
     return _Program(
         visible, logits, dropout_rate, tiles.query_block, tiles.key_block,
-        tiles.loops, tiles.some_unmasked, tiles.some_masked,
+        tiles.loops, tiles.consecutive, tiles.some_unmasked, tiles.some_masked,
     )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def _forward(program: _Program, query, key, value, sides: Sides, schedule: _Sche
 
         def visit(masked, m, carry):
             greatest, total, output = carry
-            start = schedule.starts[c, m]
+            start = start_of(program, schedule, c, m)
             k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
             key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
             x, _ = _tile_logits(program, masked, q, k, query_side, key_side)
@@ -164,7 +165,7 @@ def _backward(program: _Program, residuals, cotangents):
 
         def visit(masked, m, carry):
             d_query, d_key, d_value = carry
-            start = schedule.starts[c, m]
+            start = start_of(program, schedule, c, m)
             k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
             key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
             x, slope = _tile_logits(program, masked, q, k, query_side, key_side)
@@ -186,6 +187,11 @@ def _backward(program: _Program, residuals, cotangents):
 
 
 _attend.defvjp(_forward, _backward)
+
+
+def start_of(program: _Program, schedule: _Schedule, c, m):
+    """The first key of tile m of block c."""
+    return schedule.starts[c, 0] + m * program.key_block if program.consecutive else schedule.starts[c, m]
 
 
 def visit_tiles(program: _Program, schedule: _Schedule, c, visit, carry):

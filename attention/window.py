@@ -18,8 +18,8 @@ class Window(SoftmaxAttention):
 
     Causal: 0 <= t - s < window_size. Two-sided: |t - s| < window_size, 2 window_size - 1 keys. Within the
     window it is exact softmax attention (the local attention of Beltagy et al. 2020, sliding and not by
-    blocks). O(T window_size) time, O(T) memory. It is full attention if window_size >= max(T, S)
-    and positions are the defaults.
+    blocks). O(T window_size) time, also where positions are given if they ascend, else up to O(T S); O(T)
+    memory. It is full attention if window_size >= max(T, S) and positions are the defaults.
     """
 
     name: ClassVar[str] = "window"

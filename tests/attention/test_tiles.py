@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from attention import Full, Mask, Pooled, Window, blockwise
 from attention.logits import Logits
-from attention.tiles import all_tiles, refine, static_tiles, without_peeling
+from attention.tiles import refine, static_tiles, tiles_between, without_peeling
 from attention.visibility import Interval, Placed, default_band, from_mask, visible
 from tests.attention.cases import Case, forward, inputs, statement
 from tests.attention.masks import MASKS, build
@@ -26,7 +26,7 @@ def visits(tiles) -> list[list[tuple[bool, int]]]:
         for c, visited in enumerate(found):
 
             def visit(masked, m, carry, c=c, visited=visited):
-                visited.append((masked, int(schedule.starts[c, m])))
+                visited.append((masked, int(blockwise.start_of(program, schedule, c, m))))
                 return carry
 
             blockwise.visit_tiles(program, schedule, c, visit, 0)
@@ -103,11 +103,11 @@ def test_tiles_that_arrays_decide_are_covered(T, S, query_block, key_block, kind
     before, after = (None if window is None else window - 1), 0 if causal else window and window - 1
     query, key = from_mask(mask, T, S, before, after)
     if mask.query_positions is None:
-        tiles = static_tiles(*default_band(T, S, before, after), query_block, key_block)
+        tiles = refine(static_tiles(*default_band(T, S, before, after), query_block, key_block), query, key)
     else:
-        tiles = all_tiles(T, S, query_block, key_block)
+        tiles = tiles_between(query, key, T, query_block, key_block)
     seen = np.asarray(visible(query, key))[:, 0]
-    check_visits(refine(tiles, query, key), np.broadcast_to(seen, (2, T, S)))
+    check_visits(tiles, np.broadcast_to(seen, (2, T, S)))
 
 
 def test_the_last_keys_may_be_seen_by_nobody():
