@@ -61,7 +61,7 @@ class Dense(SoftmaxAttention):
         batch, query_length, num_heads, head_dim = query.shape
         key_length, num_kv_heads = key.shape[1:3]
         wide = jnp.promote_types(query.dtype, jnp.float32)
-        logits = Logits.of(head_dim, self.scale, self.temperature, self.softcap)
+        logits = Logits.of(self, head_dim)
         query_BTKGH = query.reshape(batch, query_length, num_kv_heads, -1, head_dim)
         scores = jnp.einsum("BTKGH,BSKH->BKGTS", query_BTKGH, key, preferred_element_type=wide)
         allowed = mask.to_array(query_length, key_length)[:, None, None]

@@ -61,11 +61,10 @@ class Full(SoftmaxAttention):
     def _attend(self, query, key, value, mask, *, params, rng, gates):
         rows = query.shape[0] * query.shape[2]
         query_block, key_block = full_blocks(rows, query.shape[1], key.shape[1])
-        output, lse = band_attention(
+        return band_attention(
             query, key, value, mask, before=None, after=0 if mask.causal else None,
             query_block=self.query_block or query_block,
             key_block=self.key_block or key_block,
-            logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            logits=Logits.of(self, query.shape[3]),
             dropout_rate=self.dropout_rate, rng=rng,
         )  # fmt: skip
-        return output, lse

@@ -134,8 +134,7 @@ class LSH(SoftmaxAttention):
             words = query_words(jax.random.fold_in(rng, 1), query.shape[0], query.shape[2], query.shape[1])
         rounds = self._attend_rounds(query, key, value, order, roles, mask.causal, words)
         alone = self._attend_self(query, key, value, rounds[1], roles.both, words)
-        output, lse = merge([rounds, alone])
-        return output, lse
+        return merge([rounds, alone])
 
     def _attend_rounds(self, query, key, value, order: "_Order", roles: "_Roles", causal: bool, words):
         """Output B T N V and log-sum-exp B T N of the union of all rounds, each token counted once."""
@@ -155,7 +154,7 @@ class LSH(SoftmaxAttention):
         output, lse = blockwise(
             *(_sorted(x, order) for x in (query, key, value)),
             tiles=without_peeling(tiles), visible=_sees_earlier if causal else _sees_others, sides=sides,
-            logits=Logits.of(head_dim, self.scale, self.temperature, self.softcap),
+            logits=Logits.of(self, head_dim),
             dropout_rate=self.dropout_rate,
         )  # fmt: skip
         output, lse = _restored(output, order), _restored(lse[..., None], order)[..., 0]
@@ -164,7 +163,7 @@ class LSH(SoftmaxAttention):
     def _attend_self(self, query, key, value, rounds_lse, both, words):
         """Each token that saw nobody sees itself, where it is `both` a query and a key (b T, None: all)."""
         wide = rounds_lse.dtype
-        logits = Logits.of(query.shape[3], self.scale, self.temperature, self.softcap)
+        logits = Logits.of(self, query.shape[3])
         own = jnp.einsum("BTNH,BTNH->BTN", query, key, preferred_element_type=wide)
         alone = rounds_lse == -jnp.inf
         if both is not None:

@@ -111,8 +111,7 @@ class Pooled(SoftmaxAttention):
                 level_rng = None if rng is None else jax.random.fold_in(rng, level) if level else rng
                 bias = self.count_members and level > 0
                 parts.append(self._attend_level(query, pools, spans[level], mask, bias, level_rng))
-        output, lse = merge(parts)
-        return output, lse
+        return merge(parts)
 
     def _pool_queries(self, params, shape: tuple[int, ...]):
         """What weights the members of the pools of each level (K H each), None for the mean."""
@@ -175,7 +174,7 @@ class Pooled(SoftmaxAttention):
             query, pools.key.astype(query.dtype), pools.value.astype(query.dtype),
             tiles=tiles, visible=visible,
             sides=Sides(span, Placed(position), key_bias, dropout), dropout_rate=self.dropout_rate,
-            logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            logits=Logits.of(self, query.shape[3]),
         )  # fmt: skip
 
 

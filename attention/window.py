@@ -64,13 +64,12 @@ class Window(SoftmaxAttention):
         before, after = self._band(mask.causal)
         rows = query.shape[0] * query.shape[2]
         query_block = self.query_block or band_block(rows, before + after + 1, query.shape[1])
-        output, lse = band_attention(
+        return band_attention(
             query, key, value, mask, before=before, after=after,
             query_block=query_block, key_block=self.key_block,
-            logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            logits=Logits.of(self, query.shape[3]),
             dropout_rate=self.dropout_rate, rng=rng,
         )  # fmt: skip
-        return output, lse
 
     def _band(self, causal: bool) -> tuple[int, int]:
         return self.window_size - 1, 0 if causal else self.window_size - 1
