@@ -1,5 +1,6 @@
 """Attention variants for long sequences: pure functions over arrays."""
 
+from attention.blocks import compiling_for
 from attention.dense import Dense
 from attention.entropy import attend_with_entropy, no_entropy
 from attention.full import Full
@@ -27,6 +28,7 @@ __all__ = [
     "attend_with_entropy",
     "attention_matrix",
     "capabilities",
+    "compiling_for",
     "hyperparameters",
     "lsh_buckets",
     "make",

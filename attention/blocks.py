@@ -1,6 +1,12 @@
 """Default block sizes: how many queries and keys a tile has, where a variant's fields do not say."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
 import jax
+
+_PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
 
 # The whole tile, all heads and rows of the batch, is best small enough for a CPU's cache; accelerators want
 # it large. Found by trying on 2 cores; correctness never depends on it.
@@ -9,9 +15,26 @@ CPU_FULL, OTHER_FULL = (256, 512), (512, 1024)
 CPU_BAND, OTHER_BAND = (64, 256), (128, 512)
 
 
+@contextlib.contextmanager
+def compiling_for(platform: str) -> Iterator[None]:
+    """Within it, what is traced gets the block sizes for "cpu", "gpu" or "tpu" and not those for here.
+
+    For programs that are compiled here and run elsewhere. jax keeps what it has traced: jit a function anew.
+    """
+    before = _PLATFORM.set(platform)
+    try:
+        yield
+    finally:
+        _PLATFORM.reset(before)
+
+
+def _on_cpu() -> bool:
+    return (_PLATFORM.get() or jax.default_backend()) == "cpu"
+
+
 def full_blocks(rows: int, query_length: int, key_length: int) -> tuple[int, int]:
     """Queries and keys of a tile when every query sees every key; `rows` is batch times heads."""
-    on_cpu = jax.default_backend() == "cpu"
+    on_cpu = _on_cpu()
     query_block, key_block = CPU_FULL if on_cpu else OTHER_FULL
     while on_cpu and rows * query_block * key_block > CPU_TILE and key_block > 64:
         query_block, key_block = (
@@ -22,7 +45,7 @@ def full_blocks(rows: int, query_length: int, key_length: int) -> tuple[int, int
 
 def band_block(rows: int, width: int, query_length: int) -> int:
     """Queries of a tile when each sees `width` keys: half the band wastes a third of the products."""
-    on_cpu = jax.default_backend() == "cpu"
+    on_cpu = _on_cpu()
     shortest, longest = CPU_BAND if on_cpu else OTHER_BAND
     block = min(max(width // 2, shortest), longest)
     while on_cpu and rows * block * (block + width) > CPU_TILE and block > 16:

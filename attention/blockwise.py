@@ -43,6 +43,7 @@ class _Program:
     query_block: int
     key_block: int
     loops: bool
+    consecutive: bool
     some_unmasked: bool
     some_masked: bool
 
@@ -51,6 +52,21 @@ class _Schedule(NamedTuple):
     starts: Any
     num_unmasked: Any
     num_tiles: Any
+
+
+def program(
+    tiles: Tiles, visible: Callable[[Any, Any], Any], logits: Logits, dropout_rate: float
+) -> _Program:
+    """What of a call is static."""
+    return _Program(
+        visible, logits, dropout_rate, tiles.query_block, tiles.key_block,
+        tiles.loops, tiles.consecutive, tiles.some_unmasked, tiles.some_masked,
+    )  # fmt: skip
+
+
+def schedule(tiles: Tiles) -> _Schedule:
+    """What of the tiles may be known only when run."""
+    return _Schedule(jnp.asarray(tiles.starts), jnp.asarray(tiles.num_unmasked), jnp.asarray(tiles.num_tiles))
 
 
 def blockwise(
@@ -71,20 +87,14 @@ def blockwise(
     """
     batch, query_length, num_heads, _ = query.shape
     key_length, num_kv_heads = key.shape[1], key.shape[2]
-    program = _Program(
-        visible, logits, dropout_rate, tiles.query_block, tiles.key_block,
-        tiles.starts.shape[1] > 1, tiles.some_unmasked, tiles.some_masked,
-    )  # fmt: skip
     query = query.reshape(batch, query_length, num_kv_heads, -1, query.shape[3]).transpose(0, 2, 3, 1, 4)
     key, value = key.transpose(0, 2, 1, 3), value.transpose(0, 2, 1, 3)
     padded_query, padded_key = tiles.starts.shape[0] * tiles.query_block, max(tiles.key_length, key_length)
     query = _pad(query, padded_query, axis=3)
     key, value = _pad(key, padded_key, axis=2), _pad(value, padded_key, axis=2)
-    schedule = _Schedule(
-        jnp.asarray(tiles.starts), jnp.asarray(tiles.num_unmasked), jnp.asarray(tiles.num_tiles)
-    )
     sides = _pad_sides(sides, padded_query, padded_key)
-    both: Any = _attend(program, query, key, value, sides, schedule)
+    static = program(tiles, visible, logits, dropout_rate)
+    both: Any = _attend(static, query, key, value, sides, schedule(tiles))
     output, lse = both
     output = output.transpose(0, 3, 1, 2, 4).reshape(batch, padded_query, num_heads, -1)
     lse = lse.transpose(0, 3, 1, 2).reshape(batch, padded_query, num_heads)
@@ -107,7 +117,7 @@ def _forward(program: _Program, query, key, value, sides: Sides, schedule: _Sche
 
         def visit(masked, m, carry):
             greatest, total, output = carry
-            start = schedule.starts[c, m]
+            start = start_of(program, schedule, c, m)
             k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
             key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
             x, _ = _tile_logits(program, masked, q, k, query_side, key_side)
@@ -125,7 +135,7 @@ def _forward(program: _Program, query, key, value, sides: Sides, schedule: _Sche
             jnp.zeros(rows, wide),
             jnp.zeros((*rows, value.shape[-1]), wide),
         )
-        greatest, total, output = _visit_tiles(program, schedule, c, visit, carry)
+        greatest, total, output = visit_tiles(program, schedule, c, visit, carry)
         sees = total > 0
         total = jnp.where(sees, total, 1)
         return output / total[..., None], jnp.where(sees, greatest + jnp.log(total), -jnp.inf)
@@ -155,7 +165,7 @@ def _backward(program: _Program, residuals, cotangents):
 
         def visit(masked, m, carry):
             d_query, d_key, d_value = carry
-            start = schedule.starts[c, m]
+            start = start_of(program, schedule, c, m)
             k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
             key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
             x, slope = _tile_logits(program, masked, q, k, query_side, key_side)
@@ -168,9 +178,7 @@ def _backward(program: _Program, residuals, cotangents):
             d_key = _add(d_key, _dot("BKGTS,BKGTH->BKSH", d_logit, q, wide), start)
             return d_query + _dot("BKGTS,BKSH->BKGTH", d_logit, k, wide), d_key, d_value
 
-        d_query, d_key, d_value = _visit_tiles(
-            program, schedule, c, visit, (jnp.zeros(q.shape, wide), *carry)
-        )
+        d_query, d_key, d_value = visit_tiles(program, schedule, c, visit, (jnp.zeros(q.shape, wide), *carry))
         return (d_key, d_value), d_query.astype(query.dtype)
 
     zeros = jnp.zeros(key.shape, wide), jnp.zeros(value.shape, wide)
@@ -181,7 +189,12 @@ def _backward(program: _Program, residuals, cotangents):
 _attend.defvjp(_forward, _backward)
 
 
-def _visit_tiles(program: _Program, schedule: _Schedule, c, visit, carry):
+def start_of(program: _Program, schedule: _Schedule, c, m):
+    """The first key of tile m of block c."""
+    return schedule.starts[c, 0] + m * program.key_block if program.consecutive else schedule.starts[c, m]
+
+
+def visit_tiles(program: _Program, schedule: _Schedule, c, visit, carry):
     """Run `visit(masked, m, carry)` over the tiles of block c, those without a mask first."""
     if not program.loops:
         return visit(program.some_masked, 0, carry)

@@ -29,11 +29,16 @@ def check_field(variant: Attention, field: str, accepted: str, holds: bool) -> N
         )
 
 
-def check_count(variant: Attention, field: str, *, least: int = 1, optional: bool = False) -> None:
-    """The field must be an int of at least `least`, or None if `optional`."""
+def check_count(
+    variant: Attention, field: str, *, least: int = 1, most: int | None = None, optional: bool = False
+) -> None:
+    """The field must be an int from `least` to `most` (None: no matter), or None if `optional`."""
     value = getattr(variant, field)
-    accepted = f"an int of at least {least}" + (" or None" if optional else "")
-    check_field(variant, field, accepted, (optional and value is None) or (is_int(value) and value >= least))
+    accepted = f"an int of at least {least}" + (f" and at most {most}" if most else "")
+    holds = is_int(value) and value >= least and (most is None or value <= most)
+    check_field(
+        variant, field, accepted + (" or None" if optional else ""), (optional and value is None) or holds
+    )
 
 
 def check_softmax_fields(variant: Any) -> None:
@@ -69,14 +74,40 @@ def check_call(variant: Attention, query, key, value, mask: Mask, *, params, rng
     _check_shapes(variant, query, key, value)
     _check_supported(variant, query, key, value, mask)
     _check_mask_arrays(mask, query.shape[0], query.shape[1], value.shape[1])
-    if gates is not None and not variant.num_gates:
-        raise ValueError(f"{variant.name} takes no gates, but gates of shape {gates.shape} are given")
-    if params and not variant.capabilities.learned:
-        raise ValueError(f"{variant.name} has no parameters, but params has {sorted(params)}")
+    _check_gates(variant, query, gates)
+    _check_params(variant, query, value, params)
     if rng is None and getattr(variant, "dropout_rate", 0) > 0:
         raise ValueError(f"{variant.name}: dropout_rate={variant.dropout_rate} needs rng, a jax.random.key")  # pyright: ignore[reportAttributeAccessIssue]
     if rng is not None and not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
         raise ValueError(f"rng must be a typed key as jax.random.key makes them, not an array of {rng.dtype}")
+
+
+def _check_gates(variant: Attention, query, gates) -> None:
+    if not variant.num_gates:
+        if gates is not None:
+            raise ValueError(f"{variant.name} takes no gates, but gates of shape {gates.shape} are given")
+        return
+    accepted = (*query.shape[:3], variant.num_gates)
+    if gates is None or gates.shape != accepted:
+        given = None if gates is None else f"an array of shape {gates.shape}"
+        raise ValueError(f"{variant.name}: gates must have shape {accepted}, got {given}")
+
+
+def _check_params(variant: Attention, query, value, params) -> None:
+    """Their names; what shape each has is for the variant to say, as it may depend on a longest length."""
+    if not variant.capabilities.learned:
+        if params:
+            raise ValueError(f"{variant.name} has no parameters, but params has {sorted(params)}")
+        return
+    sizes = {"num_heads": query.shape[2], "num_kv_heads": value.shape[2], "head_dim": query.shape[3]}
+    lengths = {"max_length": max(query.shape[1], value.shape[1])}
+    accepted = jax.eval_shape(
+        lambda rng: variant.init(rng, model_dim=query.shape[2] * query.shape[3], **sizes, **lengths),
+        jax.random.key(0),
+    )
+    if set(params) != set(accepted):
+        shapes = ", ".join(f"{name} {x.shape}" for name, x in sorted(accepted.items()))
+        raise ValueError(f"{variant.name}: params must be {shapes}, got {sorted(params)}; `init` makes them")
 
 
 def _check_shapes(variant: Attention, query, key, value) -> None:
@@ -146,8 +177,12 @@ def _check_mask_arrays(mask: Mask, batch: int, query_length: int, key_length: in
             raise ValueError(
                 f"mask.{field} has shape {array.shape}; accepted are {(batch, length)} and {(1, length)}"
             )
-        kind, accepted = (jnp.bool_, "bool") if field.endswith("valid") else (jnp.integer, "an integer type")
-        if not jnp.issubdtype(array.dtype, kind):
+        if field.endswith("valid"):
+            fits, accepted = array.dtype == jnp.bool_, "bool"
+        else:  # wider ones would lose what tells them apart
+            fits = jnp.issubdtype(array.dtype, jnp.integer) and jnp.can_cast(array.dtype, jnp.int32)
+            accepted = "an integer type within int32"
+        if not fits:
             raise ValueError(f"mask.{field} is {array.dtype}; it must be {accepted}")
     if (mask.query_segments is None) != (mask.key_segments is None):
         raise ValueError("mask has one of query_segments and key_segments; give both or neither")

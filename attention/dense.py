@@ -5,6 +5,7 @@ import math
 from typing import ClassVar
 
 import jax.numpy as jnp
+from jax import lax
 
 from attention.check import check_softmax_fields
 from attention.cost import softmax_flops
@@ -60,12 +61,13 @@ class Dense(SoftmaxAttention):
         batch, query_length, num_heads, head_dim = query.shape
         key_length, num_kv_heads = key.shape[1:3]
         wide = jnp.promote_types(query.dtype, jnp.float32)
-        logits = Logits.of(head_dim, self.scale, self.temperature, self.softcap)
+        logits = Logits.of(self, head_dim)
         query_BTKGH = query.reshape(batch, query_length, num_kv_heads, -1, head_dim)
         scores = jnp.einsum("BTKGH,BSKH->BKGTS", query_BTKGH, key, preferred_element_type=wide)
         allowed = mask.to_array(query_length, key_length)[:, None, None]
         scores = jnp.where(allowed, logits.cap(scores * logits.scale)[0], -jnp.inf)
-        greatest = scores.max(-1, initial=-jnp.inf, keepdims=True)
+        # Whatever is subtracted cancels; its gradient would only cost time and memory.
+        greatest = lax.stop_gradient(scores.max(-1, initial=-jnp.inf, keepdims=True))
         sees = greatest > -jnp.inf
         mass = jnp.exp(scores - jnp.where(sees, greatest, 0))
         total = jnp.where(sees, mass.sum(-1, keepdims=True), 1)

@@ -19,7 +19,7 @@ def attend_with_entropy(
     *,
     params: Params = {},  # noqa: B006 (never written to)
     rng: Key[Array, ""] | None = None,
-    gates: Float[Array, "B T N G"] | None = None,
+    gates: Float[Array, "B T N F"] | None = None,
 ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
     """The variant's output, and the entropy of each row's weights in nats, float32 or wider, differentiable.
 
@@ -33,14 +33,13 @@ def attend_with_entropy(
     """
     if reason := no_entropy(variant):
         raise NotImplementedError(reason)
-    fields: Any = variant
     matched = variant.matched_key(query, key)
     if matched.shape[2] != value.shape[2]:  # shared keys have the queries' heads
         value = jnp.repeat(value, matched.shape[2] // value.shape[2], 2)
     joined = jnp.concatenate([value, matched], -1)
     output, lse = variant.attend(query, key, joined, mask, params=params, rng=rng, gates=gates)
     mean_key = output[..., value.shape[-1] :].astype(lse.dtype)
-    scale = Logits.of(query.shape[-1], fields.scale, fields.temperature, None).scale
+    scale = Logits.of(variant, query.shape[-1]).scale
     sees = lse > -jnp.inf
     query = jnp.where(sees[..., None], query.astype(lse.dtype), 0)  # a padded one may hold anything
     expected = scale * jnp.einsum("BTNH,BTNH->BTN", query, mean_key)

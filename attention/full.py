@@ -4,12 +4,12 @@ import dataclasses
 import math
 from typing import ClassVar
 
+from attention.band import band_attention
 from attention.blocks import full_blocks
 from attention.check import check_block_fields, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
-from attention.tiled import band_attention
 from attention.visibility import default_band
 
 
@@ -61,11 +61,10 @@ class Full(SoftmaxAttention):
     def _attend(self, query, key, value, mask, *, params, rng, gates):
         rows = query.shape[0] * query.shape[2]
         query_block, key_block = full_blocks(rows, query.shape[1], key.shape[1])
-        output, lse = band_attention(
+        return band_attention(
             query, key, value, mask, before=None, after=0 if mask.causal else None,
             query_block=self.query_block or query_block,
             key_block=self.key_block or key_block,
-            logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            logits=Logits.of(self, query.shape[3]),
             dropout_rate=self.dropout_rate, rng=rng,
         )  # fmt: skip
-        return output, lse

@@ -1,7 +1,8 @@
 """The contract of every variant: a frozen dataclass that holds hyperparameters and binds a pure function.
 
-Letters: B batch, T query length, S key length, N query heads, K key/value heads, H key width, V value width,
-D model dim, G gates a head, C blocks, W block length.
+Letters: B batch, T query length, S key length, N query heads, K key/value heads, G = N/K query heads that
+share one, H key width, V value width, D model dim, F gates a head, C blocks of queries, M tiles of each, W
+block length, R rounds of hashing, E pools of a level, P members of a pool. A small letter is that or 1.
 """
 
 import abc
@@ -14,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from attention.check import check_call
 from attention.mask import Mask
-from attention.operands import operands
+from attention.operands import is_empty, operands
 
 Params = Mapping[str, Any]
 
@@ -73,7 +74,7 @@ class Attention(abc.ABC):
 
     @abc.abstractmethod
     def limit(self, length: int) -> Limit:
-        """Hyperparameters under which this is full attention over `length` keys."""
+        """Hyperparameters under which this is full attention for up to `length` queries and keys."""
 
     @abc.abstractmethod
     def flops(
@@ -90,7 +91,6 @@ class Attention(abc.ABC):
     ) -> Flops:
         """Analytic count of the matrix products that the definition asks for, recomputation included."""
 
-    @abc.abstractmethod
     def __call__(
         self,
         query: Float[Array, "B T N H"],
@@ -100,13 +100,32 @@ class Attention(abc.ABC):
         *,
         params: Params = {},  # noqa: B006 (never written to)
         rng: Key[Array, ""] | None = None,
-        gates: Float[Array, "B T N G"] | None = None,
+        gates: Float[Array, "B T N F"] | None = None,
     ) -> Float[Array, "B T N V"]:
         """Attend. `key=None`: the keys are the queries.
 
         Raises ValueError for shapes and arguments that do not fit (named, with what is accepted), and
         NotImplementedError for a mask, or anything else, that this variant cannot honour.
         """
+        check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
+        if is_empty(query, value):
+            return jnp.zeros((*query.shape[:3], value.shape[3]), query.dtype)
+        arrays = operands(query, key, value, mask)
+        return self._call(*arrays, mask, params=params, rng=rng, gates=gates).astype(query.dtype)
+
+    @abc.abstractmethod
+    def _call(
+        self,
+        query: Float[Array, "B T N H"],
+        key: Float[Array, "B S K H"],
+        value: Float[Array, "B S K V"],
+        mask: Mask,
+        *,
+        params: Params,
+        rng: Key[Array, ""] | None,
+        gates: Float[Array, "B T N F"] | None,
+    ) -> Float[Array, "B T N V"]:
+        """The output for arguments that fit, none of them empty: padded tokens are zero, keys are there."""
 
     def init(
         self,
@@ -126,7 +145,7 @@ class Attention(abc.ABC):
 class SoftmaxAttention(Attention):
     """A variant whose output is a softmax-weighted mean, so that parts of it merge by their log-sum-exp.
 
-    A subclass writes `_attend`; this class checks the call before it and gives the output its dtype.
+    A subclass writes `_attend` in place of `_call`.
     """
 
     def attend(
@@ -138,7 +157,7 @@ class SoftmaxAttention(Attention):
         *,
         params: Params = {},  # noqa: B006 (never written to)
         rng: Key[Array, ""] | None = None,
-        gates: Float[Array, "B T N G"] | None = None,
+        gates: Float[Array, "B T N F"] | None = None,
     ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
         """Output and, in float32 or wider, the log of the sum of exponentials of each row's logits.
 
@@ -146,13 +165,13 @@ class SoftmaxAttention(Attention):
         calling does.
         """
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
-        if query.size and value.size:
-            arrays = operands(query, key, value, mask)
-            output, lse = self._attend(*arrays, mask, params=params, rng=rng, gates=gates)
-        else:
-            output = jnp.zeros((*query.shape[:3], value.shape[3]))
-            lse = jnp.full(query.shape[:3], -jnp.inf, jnp.promote_types(query.dtype, jnp.float32))
-        return output.astype(query.dtype), lse
+        if is_empty(query, value):
+            wide = jnp.promote_types(query.dtype, jnp.float32)
+            output = jnp.zeros((*query.shape[:3], value.shape[3]), query.dtype)
+            return output, jnp.full(query.shape[:3], -jnp.inf, wide)
+        arrays = operands(query, key, value, mask)
+        output, lse = self._attend(*arrays, mask, params=params, rng=rng, gates=gates)
+        return output[..., : value.shape[3]].astype(query.dtype), lse
 
     def matched_key(
         self, query: Float[Array, "B T N H"], key: Float[Array, "B S K H"] | None
@@ -170,9 +189,10 @@ class SoftmaxAttention(Attention):
         *,
         params: Params,
         rng: Key[Array, ""] | None,
-        gates: Float[Array, "B T N G"] | None,
+        gates: Float[Array, "B T N F"] | None,
     ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
-        """`attend` for arguments that fit, none of them empty: padded tokens are zero, keys are there."""
+        """`attend` for arguments that fit, as `_call` has them."""
 
-    def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
-        return self.attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]
+    def _call(self, query, key, value, mask, *, params, rng, gates):
+        width = value.shape[3]
+        return self._attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0][..., :width]

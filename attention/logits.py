@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -15,9 +16,10 @@ class Logits:
     softcap: float | None = None
 
     @classmethod
-    def of(cls, head_dim: int, scale: float | None, temperature: float, softcap: float | None) -> "Logits":
-        """Scale 1/sqrt(H) unless given (Vaswani et al. 2017, eq. 1), divided by the temperature."""
-        return cls((1 / math.sqrt(max(head_dim, 1)) if scale is None else scale) / temperature, softcap)
+    def of(cls, variant: Any, head_dim: int) -> "Logits":
+        """A variant's scale, 1/sqrt(H) unless given (Vaswani et al. 2017, eq. 1), over its temperature."""
+        scale = 1 / math.sqrt(max(head_dim, 1)) if variant.scale is None else variant.scale
+        return cls(scale / variant.temperature, variant.softcap)
 
     def cap(self, x: Float[Array, "*L"]) -> tuple[Float[Array, "*L"], Float[Array, "*L"] | float]:
         """The capped logits and their slope."""

@@ -41,15 +41,21 @@ class LSH(SoftmaxAttention):
     counts once by being left out of all but the first, exactly the paper's -log N; the first chunk looks
     back to nothing; rounds do not see each other; positions are compared as integers.
 
-    O(R T chunk_size) time for attention and O(R T num_buckets) for hashing, which is quadratic if
-    `num_buckets` comes from the length; O(R T) memory, R = num_hashes. With num_buckets=1 and chunk_size >= S
-    it is full attention with normalised keys, a query's own position excluded unless it is alone.
+    Padding as a query (`query_valid`) and as a key (`key_valid`) is honoured separately; a token counts in
+    ranks if it is either. Segments describe tokens: one whose two labels differ is in none.
+
+    With R = num_hashes O(R T chunk_size) time for attention, O(R T num_buckets) for hashing and, as rounds
+    look up whom earlier ones have seen, O(R^2 T chunk_size) comparisons; O(R^2 T) memory.
+    A query sees at most 2 chunk_size tokens a round, whatever the length: T / chunk_size buckets are about
+    as many as keep a bucket within that. The number is a field and never comes from the length, which
+    padding and later tokens would change. With num_buckets=1 and chunk_size >= S it is full attention with
+    normalised keys, a query's own position excluded unless it is alone.
     """
 
     name: ClassVar[str] = "lsh"
 
     num_hashes: int = 4
-    num_buckets: int | None = None  # even, or 1; None: the least even number >= T / chunk_size
+    num_buckets: int = 16  # even, or 1
     chunk_size: int = 64
     hash_seed: int = 0  # the hash where no rng is given, as in evaluation
     scale: float | None = None  # None: 1/sqrt(H)
@@ -61,8 +67,8 @@ class LSH(SoftmaxAttention):
     def __post_init__(self):
         check_count(self, "num_hashes")
         buckets = self.num_buckets
-        holds = buckets is None or (is_int(buckets) and buckets > 0 and (buckets == 1 or buckets % 2 == 0))
-        check_field(self, "num_buckets", "1, an even int above 0, or None", holds)
+        holds = is_int(buckets) and buckets > 0 and (buckets == 1 or buckets % 2 == 0)
+        check_field(self, "num_buckets", "1 or an even int above 0", holds)
         check_count(self, "chunk_size")
         check_count(self, "hash_seed", least=0)
         check_softmax_fields(self)
@@ -73,7 +79,7 @@ class LSH(SoftmaxAttention):
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=False,
             cross_attention=False, grouped_queries=True, value_width=True, shared_key=True, decoding=False,
-            exact=False, equivariant=False, learned=False, time="O(R T (c + buckets))", memory="O(R T)",
+            exact=False, equivariant=False, learned=False, time="O(R T (R c + buckets))", memory="O(R^2 T)",
         )  # fmt: skip
 
     @property
@@ -89,39 +95,48 @@ class LSH(SoftmaxAttention):
     def flops(
         self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
     ) -> Flops:
-        """Hashing, and all pairs if every token were in one bucket: the most that any input asks for."""
-        rank = np.arange(query_length)
-        chunk_start = rank // self.chunk_size * self.chunk_size
-        first = np.maximum(chunk_start - self.chunk_size, 0)
-        end = rank if causal else np.minimum(chunk_start + self.chunk_size, query_length) - 1
-        pairs = self.num_hashes * int((end - first).sum())
+        """Hashing, and the pairs of tokens that are spread evenly over the buckets.
+
+        What other inputs ask for differs with their buckets; all in one is the most.
+        """
+        fewest, buckets_with_one_more = divmod(query_length, self.num_buckets)
+        pairs = self.num_hashes * (
+            (self.num_buckets - buckets_with_one_more) * self._pairs_in_a_bucket(fewest, causal)
+            + buckets_with_one_more * self._pairs_in_a_bucket(fewest + 1, causal)
+        )
         counted = softmax_flops(
             pairs, batch=batch, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim
         )
-        columns = self._num_buckets(query_length) // 2
+        columns = self.num_buckets // 2
         hashing = 2 * batch * num_heads * self.num_hashes * query_length * head_dim * columns
         return Flops(counted.forward + hashing, counted.backward)
 
+    def _pairs_in_a_bucket(self, tokens: int, causal: bool) -> int:
+        rank = np.arange(tokens)
+        chunk_start = rank // self.chunk_size * self.chunk_size
+        first = np.maximum(chunk_start - self.chunk_size, 0)
+        end = rank if causal else np.minimum(chunk_start + self.chunk_size, tokens) - 1
+        return int((end - first).sum())
+
     def matched_key(self, query, key):
-        return unit(query).astype(query.dtype)
+        return unit(query if key is None else key).astype(query.dtype)
 
     def _attend(self, query, key, value, mask, *, params, rng, gates):
-        key = self.matched_key(query, None)
-        valid, segments = _one_description(mask)
-        buckets = lsh_buckets(self, query, rng)
-        order = _sort(buckets, valid, segments, self.chunk_size, self._num_buckets(query.shape[1]))
+        tokens = (
+            query if mask.query_valid is None else jnp.where(mask.query_valid[..., None, None], query, key)
+        )
+        key = self.matched_key(query, key)
+        buckets = lsh_buckets(self, tokens, rng)
+        roles = _roles(mask)
+        order = _sort(buckets, roles.present, mask.key_segments, self.chunk_size, self.num_buckets)
         words = None
         if rng is not None and self.dropout_rate:
             words = query_words(jax.random.fold_in(rng, 1), query.shape[0], query.shape[2], query.shape[1])
-        rounds = self._attend_rounds(query, key, value, order, valid, mask.causal, words)
-        alone = self._attend_self(query, key, value, rounds[1], valid, words)
-        output, lse = merge([rounds, alone])
-        return output, lse
+        rounds = self._attend_rounds(query, key, value, order, roles, mask.causal, words)
+        alone = self._attend_self(query, key, value, rounds[1], roles.both, words)
+        return merge([rounds, alone])
 
-    def _num_buckets(self, length: int) -> int:
-        return self.num_buckets or max(2, 2 * math.ceil(length / self.chunk_size / 2))
-
-    def _attend_rounds(self, query, key, value, order: "_Order", valid, causal: bool, words):
+    def _attend_rounds(self, query, key, value, order: "_Order", roles: "_Roles", causal: bool, words):
         """Output B T N V and log-sum-exp B T N of the union of all rounds, each token counted once."""
         _, length, _, head_dim = query.shape
         rows = math.prod(order.index.shape[:3])
@@ -131,7 +146,7 @@ class LSH(SoftmaxAttention):
         tiles = static_tiles(
             np.maximum(place - 2 * self.chunk_size + 1, 0), np.minimum(place + ahead, length - 1), block, None
         )
-        sides = Sides(*_tokens(order, valid))
+        sides = Sides(*_tokens(order, roles))
         if words is not None:
             first, second = (jnp.take_along_axis(word[:, :, None], order.index, -1) for word in words)
             dropout = Dropout((_fold(first)[:, :, None], _fold(second)[:, :, None]), _fold(order.index))
@@ -139,20 +154,20 @@ class LSH(SoftmaxAttention):
         output, lse = blockwise(
             *(_sorted(x, order) for x in (query, key, value)),
             tiles=without_peeling(tiles), visible=_sees_earlier if causal else _sees_others, sides=sides,
-            logits=Logits.of(head_dim, self.scale, self.temperature, self.softcap),
+            logits=Logits.of(self, head_dim),
             dropout_rate=self.dropout_rate,
         )  # fmt: skip
         output, lse = _restored(output, order), _restored(lse[..., None], order)[..., 0]
         return merge([(output[:, r], lse[:, r]) for r in range(self.num_hashes)])
 
-    def _attend_self(self, query, key, value, rounds_lse, valid, words):
-        """Each token that saw nobody sees itself."""
+    def _attend_self(self, query, key, value, rounds_lse, both, words):
+        """Each token that saw nobody sees itself, where it is `both` a query and a key (b T, None: all)."""
         wide = rounds_lse.dtype
-        logits = Logits.of(query.shape[3], self.scale, self.temperature, self.softcap)
+        logits = Logits.of(self, query.shape[3])
         own = jnp.einsum("BTNH,BTNH->BTN", query, key, preferred_element_type=wide)
         alone = rounds_lse == -jnp.inf
-        if valid is not None:
-            alone &= valid[:, :, None]
+        if both is not None:
+            alone &= both[:, :, None]
         output = value.astype(wide)
         if words is not None:
             keep = kept(words[0], words[1], jnp.arange(query.shape[1]), self.dropout_rate).swapaxes(1, 2)
@@ -173,7 +188,7 @@ def lsh_buckets(
 ) -> Int[Array, "B N R T"]:
     """The bucket of each token in each round, int32; `rng=None` hashes with `variant.hash_seed`."""
     batch, length, num_heads, head_dim = query.shape
-    num_buckets = variant._num_buckets(length)
+    num_buckets = variant.num_buckets
     if num_buckets == 1:
         return jnp.zeros((batch, num_heads, variant.num_hashes, length), jnp.int32)
     points = unit(lax.stop_gradient(query))
@@ -236,23 +251,32 @@ def _sees_others(query: _Tokens, key: _Tokens):
     return _sees(query, key) & (key.index[..., None, :] != query.index[..., :, None])
 
 
-def _one_description(mask: Mask):
-    """Validity (b T) and segments (b T) of the tokens, which are queries and keys at once; None if not given.
+class _Roles(NamedTuple):
+    """Which tokens are queries, which are keys, which are either and which both; b T, None for all."""
 
-    A token that the mask describes in two ways, valid or labelled as a query but not so as a key, is not one.
-    """
-    given = [x for x in (mask.query_valid, mask.key_valid) if x is not None]
+    seeing: Any
+    seen: Any
+    present: Any
+    both: Any
+
+
+def _roles(mask: Mask) -> _Roles:
+    """A token that is labelled otherwise as a query than as a key is in no segment, so neither."""
+    seeing, seen = mask.query_valid, mask.key_valid
+    present = None if seeing is None or seen is None else seeing | seen
     if mask.query_segments is not None:
-        given.append(mask.query_segments == mask.key_segments)
-    return functools.reduce(jnp.logical_and, given) if given else None, mask.key_segments
+        one_label = mask.query_segments == mask.key_segments
+        seeing, seen, present = (one_label if x is None else x & one_label for x in (seeing, seen, present))
+    given = [x for x in (seeing, seen) if x is not None]
+    return _Roles(seeing, seen, present, functools.reduce(jnp.logical_and, given) if given else None)
 
 
-def _sort(buckets: Int[Array, "B N R T"], valid, segments, chunk_size: int, num_buckets: int) -> _Order:
-    """Order by (segment, bucket, index), tokens that are not valid last and in no chunk that is seen."""
+def _sort(buckets: Int[Array, "B N R T"], present, segments, chunk_size: int, num_buckets: int) -> _Order:
+    """Order by (segment, bucket, index), tokens that are not present last and in no chunk that is seen."""
     length = buckets.shape[-1]
     iota = lax.broadcasted_iota(jnp.int32, buckets.shape, 3)
-    if valid is not None:
-        buckets = jnp.where(valid[:, None, None], buckets, num_buckets)
+    if present is not None:
+        buckets = jnp.where(present[:, None, None], buckets, num_buckets)
     if segments is None and (num_buckets + 1) * length < 2**31:
         packed = jnp.sort(buckets * length + iota, axis=-1)  # one integer sorts far faster than pairs
         index, groups = packed % length, [packed // length]
@@ -276,13 +300,9 @@ def _inverse(index, iota):
     return flat.reshape(index.shape)
 
 
-def _tokens(order: _Order, valid) -> tuple[_Tokens, _Tokens]:
-    """Both sides of the tiles, in sorted order; a token that is not valid neither sees nor is seen."""
+def _tokens(order: _Order, roles: _Roles) -> tuple[_Tokens, _Tokens]:
+    """Both sides of the tiles, in sorted order; who has not the role has a chunk that none is near to."""
     num_hashes = order.index.shape[2]
-    unseeing, unseen = order.chunk, order.chunk
-    if valid is not None:
-        unseeing = jnp.where(valid[:, None, None], order.chunk, -2)
-        unseen = jnp.where(valid[:, None, None], order.chunk, NOWHERE)
 
     def side(chunk, absent):
         # Of round q's chunk numbers, in the order of round r, only those of earlier rounds count.
@@ -294,7 +314,10 @@ def _tokens(order: _Order, valid) -> tuple[_Tokens, _Tokens]:
             _fold(order.index), _fold(now), tuple(_fold(every[:, :, :, q]) for q in range(num_hashes - 1))
         )
 
-    return side(unseeing, -2), side(unseen, NOWHERE)
+    def only(role, absent):
+        return order.chunk if role is None else jnp.where(role[:, None, None], order.chunk, absent)
+
+    return side(only(roles.seeing, -2), -2), side(only(roles.seen, NOWHERE), NOWHERE)
 
 
 def _fold(array):

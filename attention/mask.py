@@ -22,7 +22,8 @@ class Mask:
       stands at j and query i at i + S - T, so that the last query sees the last key. Key positions without
       query positions are refused: half a coordinate system is nearly always a mistake.
 
-    An axis of length 1 stands for the whole batch. Positions are below 2**30 in magnitude.
+    An axis of length 1 stands for the whole batch. Integers fit int32 by their type; wider ones are refused.
+    Positions are below 2**30 in magnitude.
     """
 
     causal: bool = dataclasses.field(default=False, metadata={"static": True})

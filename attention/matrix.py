@@ -15,7 +15,7 @@ def attention_matrix(
     *,
     params: Params = {},  # noqa: B006 (never written to)
     rng: Key[Array, ""] | None = None,
-    gates: Float[Array, "B T N G"] | None = None,
+    gates: Float[Array, "B T N F"] | None = None,
 ) -> Float[Array, "B N T S"]:
     """What weight each query ends up giving to each key, in the query's dtype.
 

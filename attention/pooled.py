@@ -34,8 +34,10 @@ class Pooled(SoftmaxAttention):
     counts as they would. `num_levels=1, window_size=0` is memory-compressed attention (Liu et al. 2018) with
     pooling for its convolution and, if causal, the keys of the pool that has not closed yet attended exactly.
 
-    O(T (window_size num_levels + T / pool_size**num_levels)) time: quadratic for one level, near linear when
-    levels grow with log T. O(T) memory. It is full attention if pool_size == 1 or window_size >= S.
+    O(T ((window_size + pool_size) num_levels + T / pool_size**num_levels)) time, as up to pool_size - 1 more
+    are seen at each change of level: quadratic for one level, near linear when levels grow with log T. O(T)
+    memory. It is full attention if pool_size == 1 or
+    window_size >= max(T, S).
     Pools lie by index: a padded token takes up room in a pool but is no member.
     """
 
@@ -68,7 +70,7 @@ class Pooled(SoftmaxAttention):
             causal=True, two_sided=True, interior_padding=False, segments=False, explicit_positions=False,
             cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
             exact=False, equivariant=False, learned=self.pooling == "learned",
-            time="O(T (w L + T / P^L))", memory="O(T)",
+            time="O(T ((w + P) L + T / P^L))", memory="O(T)",
         )  # fmt: skip
 
     @property
@@ -76,7 +78,7 @@ class Pooled(SoftmaxAttention):
         return math.inf
 
     def limit(self, length: int) -> Limit:
-        return Limit({"pool_size": 1}, "pool_size == 1 or window_size >= S")
+        return Limit({"pool_size": 1}, "pool_size == 1 or window_size >= max(T, S)")
 
     def init(self, rng, *, num_heads, num_kv_heads, head_dim, model_dim, max_length):
         """`pool_query` (num_levels K H) for learned pooling: zeros, so that it starts at the mean."""
@@ -109,8 +111,7 @@ class Pooled(SoftmaxAttention):
                 level_rng = None if rng is None else jax.random.fold_in(rng, level) if level else rng
                 bias = self.count_members and level > 0
                 parts.append(self._attend_level(query, pools, spans[level], mask, bias, level_rng))
-        output, lse = merge(parts)
-        return output, lse
+        return merge(parts)
 
     def _pool_queries(self, params, shape: tuple[int, ...]):
         """What weights the members of the pools of each level (K H each), None for the mean."""
@@ -173,7 +174,7 @@ class Pooled(SoftmaxAttention):
             query, pools.key.astype(query.dtype), pools.value.astype(query.dtype),
             tiles=tiles, visible=visible,
             sides=Sides(span, Placed(position), key_bias, dropout), dropout_rate=self.dropout_rate,
-            logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            logits=Logits.of(self, query.shape[3]),
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from attention.visibility import FAR, NOWHERE, Interval, Placed
 
@@ -28,6 +29,15 @@ class Tiles:
     key_length: int
     some_unmasked: bool
     some_masked: bool
+    slabs: bool = False  # tiles begin anywhere, not at multiples of `key_block`
+    consecutive: bool = False  # `starts` (C 1) has the first tile of each block, the others follow on it
+
+    @property
+    def loops(self) -> bool:
+        """Whether blocks differ in their number of tiles. If not each has one, masked if any block's is."""
+        if isinstance(self.num_tiles, np.ndarray):
+            return bool((self.num_tiles != 1).any())
+        return self.consecutive or self.starts.shape[1] > 1
 
 
 def static_tiles(
@@ -45,7 +55,7 @@ def static_tiles(
     the first key that it sees and is as long as the longest stretch that any block sees.
     """
     first, last = (_blocks(x, query_block) for x in (first, last))
-    sees = first <= last
+    sees, slabs = first <= last, key_block is None
     low = np.where(sees, first, NOWHERE).min(axis=1)
     high = np.where(sees, last, -1).max(axis=1)
     low = np.where(high < 0, 0, low)
@@ -76,6 +86,7 @@ def static_tiles(
         int(visited),
         some_unmasked=bool((kind == UNMASKED).any()),
         some_masked=bool((kind == MASKED).any()),
+        slabs=slabs,
     )
 
 
@@ -90,12 +101,34 @@ def slab_or_tiles(
     return static_tiles(first, last, query_block, key_block or 2 * query_block, **hole)
 
 
-def all_tiles(query_length: int, key_length: int, query_block: int, key_block: int) -> Tiles:
-    """Every tile, all masked: where nothing is known while tracing. To be refined."""
-    rows, columns = -(-query_length // query_block), -(-key_length // key_block)
-    starts = np.broadcast_to(np.arange(columns, dtype=np.int32) * key_block, (rows, columns))
-    zero, count = np.zeros(rows, np.int32), np.full(rows, columns, np.int32)
-    return Tiles(starts, zero, count, query_block, key_block, columns * key_block, False, True)
+def tiles_between(query: Interval, key: Placed, query_length: int, query_block: int, key_block: int) -> Tiles:
+    """For each block of queries all tiles from the first that it may see to the last, masked; known when run.
+
+    Found from the extremes of tiles and of all before or after them: O(T log S), and as few tiles as there
+    can be where positions, or segments, ascend. In no order, there may be many in between that are empty.
+    """
+    padded_query = -(-query_length // query_block) * query_block
+    padded_key = -(-key.position.shape[-1] // key_block) * key_block
+    position = _pad(key.position, padded_key, NOWHERE)
+    low, _ = _extremes(position, key_block, padded_key)
+    _, high = _extremes(jnp.where(position == NOWHERE, -FAR, position), key_block, padded_key)
+    bounds = [(low, high, query.first, query.last)]
+    if query.segment is not None:
+        segment = _pad(key.segment, padded_key, "edge")
+        bounds.append((*_extremes(segment, key_block, padded_key), query.segment, query.segment))
+    begin, end = jnp.int32(0), jnp.int32(padded_key // key_block)
+    for low, high, first, last in bounds:
+        least, _ = _extremes(first, query_block, padded_query)
+        _, greatest = _extremes(last, query_block, padded_query)
+        begin = jnp.maximum(begin, _count(lax.cummax(high, axis=high.ndim - 1), least, "left"))
+        ahead = lax.cummin(low, axis=low.ndim - 1, reverse=True)
+        end = jnp.minimum(end, _count(ahead, greatest, "right"))
+    begin, end = (jnp.broadcast_to(x, (*x.shape[:-1], padded_query // query_block)) for x in (begin, end))
+    begin, end = begin.reshape(-1, begin.shape[-1]).min(0), end.reshape(-1, end.shape[-1]).max(0)
+    return Tiles(
+        (begin * key_block)[:, None], jnp.zeros_like(begin), jnp.maximum(end - begin, 0),
+        query_block, key_block, padded_key, some_unmasked=False, some_masked=True, consecutive=True,
+    )  # fmt: skip
 
 
 def without_peeling(tiles: Tiles) -> Tiles:
@@ -111,7 +144,7 @@ def refine(tiles: Tiles, query: Interval, key: Placed) -> Tiles:
     is judged are the extremes of each block, so an empty or full tile may be taken for a masked one. Slabs
     are not judged but taken for masked.
     """
-    if (tiles.starts % tiles.key_block).any():
+    if tiles.slabs:
         return without_peeling(tiles)
     query_length = tiles.starts.shape[0] * tiles.query_block
     low_first, high_first = _extremes(query.first, tiles.query_block, query_length)
@@ -151,7 +184,17 @@ def _blocks(x: np.ndarray, block: int) -> np.ndarray:
     return np.pad(x, (0, -len(x) % block), mode="edge").reshape(-1, block)
 
 
+def _count(ascending, bound, side: str):
+    """How many of ... M are below each of ... C ("left"), or not above it ("right"): ... C, int32."""
+    shape = jnp.broadcast_shapes(ascending.shape[:-1], bound.shape[:-1])
+    ascending, bound = (jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (ascending, bound))
+    search = jnp.vectorize(lambda a, v: jnp.searchsorted(a, v, side=side), signature="(m),(c)->(c)")
+    return search(ascending, bound).astype(jnp.int32)
+
+
 def _pad(x, length: int, value):
+    """The last axis filled, or cut, to `length`: the last keys may be seen by nobody."""
+    x = x[..., :length]
     width = [(0, 0)] * (x.ndim - 1) + [(0, length - x.shape[-1])]
     return jnp.pad(x, width, mode="edge") if value == "edge" else jnp.pad(x, width, constant_values=value)
 

@@ -3,13 +3,13 @@
 import dataclasses
 from typing import ClassVar
 
+from attention.band import band_attention
 from attention.blocks import band_block
 from attention.check import check_block_fields, check_count, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
-from attention.tiled import band_attention
-from attention.visibility import default_band
+from attention.visibility import FAR, default_band
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Window(SoftmaxAttention):
 
     Causal: 0 <= t - s < window_size. Two-sided: |t - s| < window_size, 2 window_size - 1 keys. Within the
     window it is exact softmax attention (the local attention of Beltagy et al. 2020, sliding and not by
-    blocks). O(T window_size) time, O(T) memory. It is full attention if window_size >= S.
+    blocks). O(T window_size) time, also where positions are given if they ascend, else up to O(T S); O(T)
+    memory. It is full attention if window_size >= max(T, S) and positions are the defaults.
     """
 
     name: ClassVar[str] = "window"
@@ -32,7 +33,7 @@ class Window(SoftmaxAttention):
     key_block: int | None = None  # None: the whole band of a block of queries, if that is short
 
     def __post_init__(self):
-        check_count(self, "window_size")
+        check_count(self, "window_size", most=FAR)  # so that positions and it add up within int32
         check_softmax_fields(self)
         check_block_fields(self)
 
@@ -49,7 +50,7 @@ class Window(SoftmaxAttention):
         return self.window_size - 1
 
     def limit(self, length: int) -> Limit:
-        return Limit({"window_size": max(length, 1)}, "window_size >= S")
+        return Limit({"window_size": max(length, 1)}, "window_size >= max(T, S), default positions")
 
     def flops(
         self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
@@ -63,13 +64,12 @@ class Window(SoftmaxAttention):
         before, after = self._band(mask.causal)
         rows = query.shape[0] * query.shape[2]
         query_block = self.query_block or band_block(rows, before + after + 1, query.shape[1])
-        output, lse = band_attention(
+        return band_attention(
             query, key, value, mask, before=before, after=after,
             query_block=query_block, key_block=self.key_block,
-            logits=Logits.of(query.shape[3], self.scale, self.temperature, self.softcap),
+            logits=Logits.of(self, query.shape[3]),
             dropout_rate=self.dropout_rate, rng=rng,
         )  # fmt: skip
-        return output, lse
 
     def _band(self, causal: bool) -> tuple[int, int]:
         return self.window_size - 1, 0 if causal else self.window_size - 1

@@ -163,4 +163,5 @@ def run(variant: Attention, given: Inputs, mask: Mask) -> Result:
 
 def logit_scale(variant: Any) -> float:
     """What multiplies q.k at HEAD_DIM: its scale (1/sqrt(H) unless given) over its temperature."""
-    return (1 / math.sqrt(HEAD_DIM) if variant.scale is None else variant.scale) / variant.temperature
+    scale = getattr(variant, "scale", None)
+    return (1 / math.sqrt(HEAD_DIM) if scale is None else scale) / getattr(variant, "temperature", 1.0)

@@ -34,6 +34,12 @@ def holes(batch: int, query_length: int, key_length: int) -> Mask:
     return Mask(query_valid=jnp.asarray(query_valid), key_valid=jnp.asarray(key_valid))
 
 
+def one_sided(batch: int, query_length: int, key_length: int) -> Mask:
+    """Padding anywhere, different for queries and keys though they may be the same tokens."""
+    query_valid, key_valid = (_random(6 + i, batch, (query_length, key_length)[i], 3) > 0 for i in (0, 1))
+    return Mask(query_valid=jnp.asarray(query_valid), key_valid=jnp.asarray(key_valid))
+
+
 def packed(batch: int, query_length: int, key_length: int) -> Mask:
     """Three documents one after the other, with padding behind."""
     query, key = (np.minimum(np.arange(x) * 4 // max(x, 1), 2) for x in (query_length, key_length))
@@ -71,7 +77,7 @@ def shifted(batch: int, query_length: int, key_length: int) -> Mask:
 
 
 MASKS: dict[str, Callable[[int, int, int], Mask]] = {
-    kind.__name__: kind for kind in (plain, appended, holes, packed, mixed, placed, shifted)
+    kind.__name__: kind for kind in (plain, appended, holes, one_sided, packed, mixed, placed, shifted)
 }
 
 

@@ -39,7 +39,9 @@ def is_exact(case: Case) -> bool:
 def _operands(case: Case, given: Inputs, mask: Mask):
     lengths = given.query.shape[0], given.query.shape[1], given.value.shape[1]
     allowed = case.statement.allowed(case.variant, mask, *lengths)
-    return (given.query, given.key, given.value, allowed, logit_scale(case.variant)), case.variant.softcap
+    return (given.query, given.key, given.value, allowed, logit_scale(case.variant)), getattr(
+        case.variant, "softcap", None
+    )
 
 
 def _choices(case: Case, given: Inputs):

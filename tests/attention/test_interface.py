@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 import attention
-from attention import Dense, Full, Mask, SoftmaxAttention, Window
+from attention import Dense, Full, Mask, Pooled, SoftmaxAttention, Window
 from tests.attention.cases import call, first_cases, inputs
+from tests.attention.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 
@@ -100,6 +101,18 @@ def test_dtypes_of_mask_arrays():
     )
 
 
+def test_integers_fit_int32_by_their_type():
+    """Segments 1 and 2**32 + 1 would be one document where they are cut, and two where they are not."""
+    with jax.enable_x64(True):
+        wide = jnp.asarray([[1, 2**32 + 1]])
+        query = zeros(1, 2, 1, 4)
+        for mask in (Mask.for_self(segments=wide), Mask.for_self(positions=wide)):
+            for variant in (Full(), Dense(), Window()):
+                with pytest.raises(ValueError, match=r"int64.*int32"):
+                    variant(query, query, query, mask)
+    refused("uint32", "int32", mask=Mask(query_positions=jnp.ones((2, 5), jnp.uint32)))
+
+
 def test_segments_come_in_pairs_and_key_positions_with_query_positions():
     for field, length in (("query_segments", 5), ("key_segments", 7)):
         mask = dataclasses.replace(Mask(), **{field: jnp.ones((2, length), int)})
@@ -143,6 +156,49 @@ def test_shapes_and_dtypes_of_what_comes_back(case):
     if issubclass(type(case.variant), SoftmaxAttention):
         called = case.variant(given.query, given.key, given.value, mask, params=given.params)
         assert (called == call(case.variant, given, mask)[0]).all()
+
+
+@SELF
+def test_the_log_sum_exp_can_be_had_without_values(case):
+    """V = 0: an empty output and the same log-sum-exp. H = 0: all logits are 0."""
+    mask = Mask(causal=case.variant.capabilities.causal)
+    if not case.variant.capabilities.value_width or case.variant.capabilities.learned:
+        return
+    given = inputs(case.variant, length=5)
+    output, lse = call(case.variant, given._replace(value=given.value[..., :0]), mask)
+    assert output.shape == (*given.query.shape[:3], 0)
+    assert_close(lse, call(case.variant, given, mask)[1])
+    narrow = given._replace(query=given.query[..., :0], key=None if given.key is None else given.key[..., :0])
+    equal = given._replace(query=given.query * 0, key=None if given.key is None else given.key * 0)
+    for one, other in zip(call(case.variant, narrow, mask), call(case.variant, equal, mask), strict=True):
+        assert_close(one, other)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gated(Full):
+    """Full attention whose output is multiplied by the first of its two gates."""
+
+    name = "gated"
+    num_gates = 2
+
+    def _attend(self, query, key, value, mask, *, params, rng, gates):
+        output, lse = super()._attend(query, key, value, mask, params=params, rng=rng, gates=gates)
+        return output * gates[..., :1], lse
+
+
+def test_gates_are_as_many_as_asked_for():
+    operands = [USUAL[name] for name in ("query", "key", "value", "mask")]
+    assert Gated()(*operands, gates=zeros(2, 5, 4, 2)).shape == (2, 5, 4, 6)
+    for gates in (None, zeros(2, 5, 4, 1), zeros(2, 7, 4, 2), zeros(1, 5, 4, 2)):
+        with pytest.raises(ValueError, match=r"gated.*gates.*\(2, 5, 4, 2\)"):
+            Gated()(*operands, gates=gates)
+
+
+def test_unknown_parameters_are_refused():
+    variant = Pooled(pooling="learned")
+    given = inputs(variant)
+    with pytest.raises(ValueError, match=r"pooled.*pool_query \(2, 2, 4\).*typo"):
+        call(variant, given._replace(params={**given.params, "typo": 1}), Mask())
 
 
 def test_public_names_are_what_is_exported():

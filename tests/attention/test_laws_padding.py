@@ -29,6 +29,7 @@ CAUSAL = pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-si
 ALL = pytest.mark.parametrize("case", cases(), ids=str)
 FIRST = pytest.mark.parametrize("case", first_cases(), ids=str)
 SHORTER = 33  # real tokens among LENGTH
+SHORTEST = 16  # so few that whatever comes from the length, blocks, pools or buckets, comes out otherwise
 
 
 @CAUSAL
@@ -49,8 +50,12 @@ def test_law_4_a_row_that_sees_nothing_is_zero(case, causal):
         assert not np.isnan(leaf).any()
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(result.gradients))
     assert (result.gradients["value"][1] == 0).all()
-    if not case.variant.capabilities.shared_key:
-        assert (result.gradients["query"][nothing] == 0).all()
+    if case.variant.capabilities.shared_key:  # what is padding as a query may be a key still
+        nothing = nothing & ~key_valid
+    else:
+        assert (result.gradients["key"][~key_valid] == 0).all()
+    assert nothing.any()
+    assert (result.gradients["query"][nothing] == 0).all()
 
 
 @FIRST
@@ -87,7 +92,7 @@ def merged(variant, given: Inputs, masks):
 @ALL
 def test_law_5_appended_padding_changes_nothing(case, causal):
     """Whatever stands in it, NaN included: values and gradients of the real tokens are what they were."""
-    real = np.arange(LENGTH) < SHORTER
+    real = np.arange(LENGTH) < SHORTEST
     compare_with_compacted(case, causal, np.broadcast_to(real, (BATCH, LENGTH)), positions=False)
 
 
@@ -99,8 +104,8 @@ def test_law_5_padding_anywhere_changes_nothing_where_declared(case, causal):
     if case.variant.capabilities.interior_padding:
         compare_with_compacted(case, causal, real, positions=case.variant.capabilities.explicit_positions)
     else:
-        with pytest.raises(AssertionError):
-            compare_with_compacted(case, causal, real, positions=False)
+        difference = compare_with_compacted(case, causal, real, positions=False, same=False)
+        assert difference > 0.05
 
 
 def scattered():
@@ -111,28 +116,34 @@ def scattered():
     return real
 
 
-def compare_with_compacted(case, causal, real, positions: bool):
-    """Real tokens among padding against the same tokens without it."""
+def compare_with_compacted(case, causal, real, positions: bool, same: bool = True) -> float:
+    """Real tokens among padding against the same tokens without it: the difference of their outputs.
+
+    It is none, and gradients are the `same`, unless that is not asked for. Padding never has a gradient.
+    """
     given = inputs(case.variant)
     position = jnp.asarray(real.cumsum(1) - 1) if positions else None
     mask = Mask.for_self(causal=causal, valid=jnp.asarray(real), positions=position)
     if not honours(case.variant, mask):
-        return
+        pytest.skip("refused")
     padded = run(case.variant, given.where(real, given.over_tokens(lambda x: x * jnp.nan)), mask)
 
     def compact(x):
-        return x[real].reshape(BATCH, SHORTER, *x.shape[2:])
+        return x[real].reshape(BATCH, -1, *x.shape[2:])
 
     compacted = given.over_tokens(compact)
     expected = evaluate(case.variant, compacted, Mask(causal), *(compact(x) for x in cotangents(given)))
-    assert_close(compact(padded.output), expected.output, what="output")
-    assert_close(compact(padded.lse), expected.lse, what="lse")
-    for name, gradient in padded.gradients.items():
-        if name == "params":
-            jax.tree.map(assert_close, gradient, expected.gradients[name])
-        else:
-            assert_close(compact(gradient), expected.gradients[name], what=f"gradient of {name}")
-            assert (gradient[~real] == 0).all(), f"gradient of {name} of padding"
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves((padded.output, padded.gradients)))
+    assert (padded.output[~real] == 0).all()
+    for name in set(padded.gradients) - {"params"}:
+        assert (padded.gradients[name][~real] == 0).all(), f"gradient of {name} of padding"
+    if same:
+        compacted = padded._replace(
+            output=compact(padded.output), lse=compact(padded.lse),
+            gradients={name: x if name == "params" else compact(x) for name, x in padded.gradients.items()},
+        )  # fmt: skip
+        jax.tree.map(assert_close, compacted, expected)
+    return float(abs(compact(padded.output) - expected.output).max())
 
 
 @CAUSAL
@@ -148,7 +159,7 @@ def test_law_5_another_segment_changes_nothing(case, causal):
     after = forward(case.variant, changed, mask)
     for one, before in zip(after, forward(case.variant, given, mask), strict=True):
         assert_close(one[segment != 1], before[segment != 1])
-        assert abs(one - before)[segment == 1].max() > 0.1
+        assert np.nanmax(abs(one - before)[segment == 1]) > 0.1  # nan: sees nothing, before and after
 
 
 @CAUSAL

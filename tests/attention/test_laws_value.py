@@ -36,14 +36,19 @@ def self_attention() -> list:
 
 
 def cross_attention() -> list:
-    """Fewer queries than keys and more; causal, where the last query sees the last key."""
+    """Fewer queries than keys and more. If causal the last query sees the last key."""
     return [
-        pytest.param(case, kind, *lengths, id=f"{case}-{kind}-{lengths[0]}x{lengths[1]}")
+        pytest.param(
+            case, kind, *lengths, causal,
+            id=f"{case}-{kind}-{lengths[0]}x{lengths[1]}-{'causal' if causal else 'two-sided'}",
+        )
         for case in cases()
         for kind in (("plain", "placed") if case in first_cases() else ("plain",))
         for lengths in ((SHORT, LENGTH), (LENGTH, SHORT))
-        if case.variant.capabilities.cross_attention and honours(case.variant, build(kind, True, 1, *lengths))
-    ]
+        for causal in ((True, False) if case in first_cases() else (True,))
+        if case.variant.capabilities.cross_attention
+        and honours(case.variant, build(kind, causal, 1, *lengths))
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", first_cases(), ids=str)
@@ -59,22 +64,25 @@ def test_law_1_output_and_gradients_equal_the_reference(case, kind, causal):
     check(case, inputs(case.variant), build(kind, causal, BATCH, LENGTH, LENGTH))
 
 
-@pytest.mark.parametrize(("case", "kind", "query_length", "key_length"), cross_attention())
-def test_law_1_for_cross_attention(case, kind, query_length, key_length):
+@pytest.mark.parametrize(("case", "kind", "query_length", "key_length", "causal"), cross_attention())
+def test_law_1_for_cross_attention(case, kind, query_length, key_length, causal):
     given = inputs(case.variant, length=query_length, key_length=key_length)
-    check(case, given, build(kind, True, BATCH, query_length, key_length))
+    check(case, given, build(kind, causal, BATCH, query_length, key_length))
 
 
-@pytest.mark.parametrize("case", first_cases(), ids=str)
-def test_law_1_when_the_keys_are_the_queries(case):
+@pytest.mark.parametrize("kind", ["plain", "one_sided"])
+@pytest.mark.parametrize(
+    "case", [case for case in first_cases() if not case.variant.capabilities.shared_key], ids=str
+)
+def test_law_1_when_the_keys_are_the_queries(case, kind):
     """`key=None`: queries stand for keys, and their gradient is the sum of both."""
-    given = inputs(case.variant)._replace(key=None)
-    result = run(case.variant, given, Mask(causal=True))
-    if case.variant.capabilities.shared_key:
+    given, mask = inputs(case.variant)._replace(key=None), build(kind, True, BATCH, LENGTH, LENGTH)
+    if not honours(case.variant, mask):
         return
+    result = run(case.variant, given, mask)
     grouped = given.query.shape[2] // given.value.shape[2]
     spelled_out = given._replace(key=given.query, value=jnp.repeat(given.value, grouped, axis=2))
-    twin = run(case.variant, spelled_out, Mask(causal=True))
+    twin = run(case.variant, spelled_out, mask)
     assert_close(result.output, twin.output)
     assert_close(result.lse, twin.lse)
     assert_close(result.gradients["query"], twin.gradients["query"] + twin.gradients["key"])
@@ -100,6 +108,20 @@ def test_law_2_at_its_limit_it_is_full(case, causal):
         expected, expected_lse = forward(full, given._replace(params={}), mask)
     assert_close(output, expected, what="output")
     assert_close(lse, expected_lse, what="lse")
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-sided"])
+@pytest.mark.parametrize("lengths", [(SHORT, LENGTH), (LENGTH, SHORT)], ids=str)
+@pytest.mark.parametrize("case", first_cases(), ids=str)
+def test_law_2_at_its_limit_it_is_full_for_cross_attention(case, lengths, causal):
+    """The limit for the longer of both lengths."""
+    limit, mask = case.variant.limit(max(lengths)), Mask(causal)
+    if not limit.hyperparameters or not case.variant.capabilities.cross_attention:
+        return
+    variant = dataclasses.replace(case.variant, **limit.hyperparameters)
+    given = inputs(variant, length=lengths[0], key_length=lengths[1])
+    for one, other in zip(forward(variant, given, mask), forward(Full(), given, mask), strict=True):
+        assert_close(one, other)
 
 
 def check(case: Case, given: Inputs, mask: Mask) -> None:

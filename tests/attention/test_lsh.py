@@ -17,7 +17,7 @@ SETTINGS = (
     {"num_hashes": 3, "num_buckets": 6, "chunk_size": 3, "hash_seed": 5, "softcap": 1.5, "temperature": 0.7,
      "scale": 0.9},
     {"num_hashes": 2, "num_buckets": 1, "chunk_size": 5},
-    {"num_hashes": 2, "chunk_size": 4},
+    {"num_hashes": 2, "num_buckets": 10, "chunk_size": 4},
 )  # fmt: skip
 
 
@@ -30,54 +30,53 @@ def reference(variant, given, mask, choices):
     """Whom a query sees is told from the buckets token by token; then one softmax over all of them."""
     query = np.asarray(given.query, np.float64)
     batch, length, heads, _ = query.shape
-    valid, segment = tokens(mask, batch, length)
+    seeing, seen, segment = tokens(mask, batch, length)
     allowed = np.zeros((batch, heads, length, length), bool)
     for b, head, hash_round in np.ndindex(batch, heads, variant.num_hashes):
         buckets = choices[b, head, hash_round]
-        chunk = ranks(buckets, valid[b], segment[b]) // variant.chunk_size
-        allowed[b, head] |= seen_in_a_round(buckets, chunk, valid[b], segment[b], mask.causal)
-    return attend_over(variant, given, alone(allowed, valid))
+        chunk = ranks(buckets, seeing[b] | seen[b], segment[b]) // variant.chunk_size
+        allowed[b, head] |= seen_in_a_round(buckets, chunk, seeing[b], seen[b], segment[b], mask.causal)
+    return attend_over(variant, given, alone(allowed, seeing, seen))
 
 
 def at_limit(variant, given, mask):
     """Full attention to normalised keys, the own position left out unless nothing else is there."""
     batch, length, heads, _ = given.query.shape
-    valid, segment = tokens(mask, batch, length)
-    one_bucket = np.zeros(length)
-    one_chunk = np.zeros(length)
-    allowed = [
-        seen_in_a_round(one_bucket, one_chunk, valid[b], segment[b], mask.causal) for b in range(batch)
-    ]
-    allowed = np.repeat(np.stack(allowed)[:, None], heads, axis=1)
-    return attend_over(variant, given, alone(allowed, valid))
+    seeing, seen, _ = tokens(mask, batch, length)
+    allowed = np.array(np.broadcast_to(mask.to_array(length, length), (batch, length, length)))
+    allowed &= ~np.eye(length, dtype=bool)
+    allowed = np.repeat(allowed[:, None], heads, axis=1)
+    return attend_over(variant, given, alone(allowed, seeing, seen))
 
 
 def tokens(mask, batch, length):
-    """Which tokens are real, and their segments: both B T."""
-    valid = np.ones((batch, length), bool)
-    for given in (mask.query_valid, mask.key_valid):
-        valid = valid if given is None else valid & np.asarray(given)
+    """Which tokens are real as queries and which as keys, and their segments: B T each."""
+    everywhere = np.ones((batch, length), bool)
+    seeing, seen = (
+        everywhere if given is None else everywhere & np.asarray(given)
+        for given in (mask.query_valid, mask.key_valid)
+    )
     segment = np.zeros(length, int) if mask.query_segments is None else np.asarray(mask.query_segments)
-    return valid, np.broadcast_to(segment, (batch, length))
+    return seeing, seen, np.broadcast_to(segment, (batch, length))
 
 
-def ranks(buckets, valid, segment):
-    """How many earlier real tokens share bucket and segment."""
-    together = valid & (buckets[:, None] == buckets) & (segment[:, None] == segment)
+def ranks(buckets, real, segment):
+    """How many earlier tokens, real as a query or as a key, share bucket and segment."""
+    together = real & (buckets[:, None] == buckets) & (segment[:, None] == segment)
     return np.tril(together, -1).sum(1)
 
 
-def seen_in_a_round(buckets, chunk, valid, segment, causal):
+def seen_in_a_round(buckets, chunk, seeing, seen, segment, causal):
     """T S: the same bucket and segment, the own chunk or the one before; not itself; causal: earlier ones."""
-    together = valid[:, None] & valid & (buckets[:, None] == buckets) & (segment[:, None] == segment)
+    together = seeing[:, None] & seen & (buckets[:, None] == buckets) & (segment[:, None] == segment)
     back = chunk[:, None] - chunk
-    seen = together & (back >= 0) & (back <= 1) & ~np.eye(len(buckets), dtype=bool)
-    return np.tril(seen) if causal else seen
+    near = together & (back >= 0) & (back <= 1) & ~np.eye(len(buckets), dtype=bool)
+    return np.tril(near) if causal else near
 
 
-def alone(allowed, valid):
-    """A real token that sees nobody sees itself."""
-    sees_nobody = ~allowed.any(-1) & valid[:, None]
+def alone(allowed, seeing, seen):
+    """A token that is real both as a query and as a key and sees nobody sees itself."""
+    sees_nobody = ~allowed.any(-1) & (seeing & seen)[:, None]
     return allowed | (sees_nobody[..., None] & np.eye(allowed.shape[-1], dtype=bool))
 
 
@@ -121,15 +120,13 @@ def test_rounds_hash_differently_and_near_tokens_meet_more_often():
     assert 0.05 < (buckets == other).mean() < 0.25  # one in eight
 
 
-@pytest.mark.parametrize(
-    ("length", "chunk_size", "num_buckets"),
-    [(1, 4, 2), (8, 4, 2), (9, 4, 4), (16, 4, 4), (17, 4, 6), (100, 64, 2)],
-)
-def test_number_of_buckets_from_the_length(length, chunk_size, num_buckets):
-    """The smallest even number >= T / chunk_size, and at least 2."""
-    variant = LSH(num_hashes=200, chunk_size=chunk_size)
-    query = inputs(variant, batch=1, length=length).query
-    assert lsh_buckets(variant, query, None).max() == num_buckets - 1
+@pytest.mark.parametrize("length", [1, 8, 9, 17, 36])
+def test_buckets_of_a_beginning_are_those_of_the_whole(length):
+    """So that neither padding nor later tokens change anything, and decoding can equal the parallel pass."""
+    variant = LSH(chunk_size=4)
+    query = inputs(variant).query
+    whole = lsh_buckets(variant, query, None)
+    np.testing.assert_array_equal(lsh_buckets(variant, query[:, :length], None), whole[..., :length])
 
 
 def test_rng_decides_the_hash_where_it_is_given():
@@ -174,23 +171,41 @@ def test_the_first_chunk_does_not_look_at_the_last():
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-sided"])
-def test_one_sided_padding_marks_the_tokens_too(causal):
-    """Real is what query_valid and key_valid both call so, or the one of them that is given."""
+@pytest.mark.parametrize("side", ["query_valid", "key_valid"])
+def test_one_sided_padding_is_one_sided(causal, side):
+    """A token that is no query is a key still, and the other way round."""
     variant = LSH(**SETTINGS[0])
     given, both = inputs(variant), build("holes", causal, BATCH, LENGTH, LENGTH)
-    expected = forward(variant, given, both)
-    for alone in (Mask(causal, query_valid=both.query_valid), Mask(causal, key_valid=both.key_valid)):
-        for one, other in zip(forward(variant, given, alone), expected, strict=True):
-            assert_close(one, other)
+    mask = Mask(causal, **{side: getattr(both, side)})
+    expected = reference(variant, given, mask, choices(variant, given))
+    for one, other in zip(forward(variant, given, mask), expected, strict=True):
+        assert_close(one, other)
 
 
-@pytest.mark.parametrize(("causal", "pairs"), [(True, 0 + 1 + 2 + 3 + 2 + 3), (False, 1 + 1 + 3 + 3 + 3 + 3)])
-def test_flops_of_six_tokens_in_one_bucket_by_hand(causal, pairs):
-    """Chunks of two, each seeing itself and the one before; and two columns of hashing for each token."""
-    shape = {"batch": 2, "query_length": 6, "key_length": 6, "num_heads": 5, "num_kv_heads": 5}
+def test_three_tokens_of_which_the_first_asks_nothing():
+    """Causal, at the limit: token 1 sees token 0, though that one is padding as a query."""
+    variant = LSH(num_buckets=1, chunk_size=3)
+    given = inputs(variant, batch=1, length=3, num_kv_heads=1)
+    mask = Mask(causal=True, query_valid=jnp.asarray([[False, True, True]]))
+    output, lse = forward(variant, given, mask)
+    assert (output[0, 0] == 0).all()
+    assert (lse[0, 0] == -np.inf).all()
+    assert_close(output[0, 1], np.broadcast_to(given.value[0, 0], output[0, 1].shape))
+
+
+@pytest.mark.parametrize(
+    ("causal", "pairs"),
+    [
+        (True, (0 + 1 + 2 + 3 + 2 + 3) + 3 * (0 + 1 + 2 + 3 + 2)),
+        (False, (1 + 1 + 3 + 3 + 3 + 3) + 3 * (1 + 1 + 3 + 3 + 2)),
+    ],
+)
+def test_flops_of_tokens_spread_evenly_by_hand(causal, pairs):
+    """Buckets of 6, 5, 5, 5; chunks of two, each seeing itself and the one before; two columns of hashing."""
+    shape = {"batch": 2, "query_length": 21, "key_length": 21, "num_heads": 5, "num_kv_heads": 5}
     variant = LSH(num_hashes=3, num_buckets=4, chunk_size=2)
     flops = variant.flops(**shape, head_dim=4, value_dim=7, causal=causal)
-    assert flops.forward == 2 * 5 * 3 * (pairs * 2 * (4 + 7) + 6 * 2 * 4 * 2)
+    assert flops.forward == 2 * 5 * 3 * (pairs * 2 * (4 + 7) + 21 * 2 * 4 * 2)
     assert flops.backward == 2 * 5 * 3 * pairs * 2 * (3 * 4 + 2 * 7)
 
 
@@ -201,6 +216,7 @@ def test_flops_of_six_tokens_in_one_bucket_by_hand(causal, pairs):
         ("num_hashes", 0, "at least 1"),
         ("num_buckets", 3, "even"),
         ("num_buckets", 0, "even"),
+        ("num_buckets", None, "even"),
         ("chunk_size", 0, "at least 1"),
         ("hash_seed", -1, "at least 0"),
     ],

@@ -203,6 +203,16 @@ def test_pools_of_equal_keys_count_as_their_members_would(causal):
     assert_close(output, expected)
 
 
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-sided"])
+@pytest.mark.parametrize("lengths", [(9, 9), (4, 9), (9, 4)], ids=str)
+def test_a_window_over_all_is_full_attention(lengths, causal):
+    """The other limit: window_size >= max(T, S), and no less."""
+    variant = Pooled(window_size=9, pool_size=2)
+    given = inputs(variant, length=lengths[0], key_length=lengths[1])
+    for one, other in zip(*(forward(x, given, Mask(causal)) for x in (variant, Full())), strict=True):
+        assert_close(one, other)
+
+
 def test_learned_pooling_starts_at_the_mean():
     learned, mean = Pooled(window_size=2, pool_size=3, pooling="learned"), Pooled(window_size=2, pool_size=3)
     given = inputs(learned)

@@ -1,11 +1,13 @@
 """What only `window` can say; the laws over it are in test_laws_*.py."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attention import Mask, Window
+from attention import Full, Mask, Window
 from tests.attention.cases import forward, inputs
 from tests.attention.masks import positions, visible
+from tests.attention.tolerances import assert_close
 
 SETTINGS = (
     {"window_size": 5, "query_block": 8},  # one tile holds a block's band
@@ -92,6 +94,22 @@ def test_flops_count_what_the_literal_masks_show():
 def test_reach_leaves_the_querys_own_position_out():
     assert Window(window_size=1).reach == 0
     assert Window(window_size=128).reach == 127
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize("window_size", [2**30 + 1, 2**40])
+def test_a_window_fits_int32(window_size):
+    with pytest.raises(ValueError, match=rf"window_size={window_size}.*at most {2**30}"):
+        Window(window_size=window_size)
+
+
+def test_the_longest_window_sees_all():
+    """At positions near their own bound too."""
+    variant, far = Window(window_size=2**30), 2**30 - 1
+    given = inputs(variant, length=2)
+    mask = Mask.for_self(positions=jnp.asarray([[-5, far - 6]]))
+    for one, other in zip(*(forward(x, given, mask) for x in (variant, Full())), strict=True):
+        assert_close(one, other)
 
 
 @pytest.mark.usefixtures("as_users_run")

@@ -6,7 +6,7 @@ from attention.blockwise import Sides, blockwise
 from attention.dropout import for_tokens
 from attention.logits import Logits
 from attention.mask import Mask
-from attention.tiles import all_tiles, refine, slab_or_tiles
+from attention.tiles import refine, slab_or_tiles, tiles_between
 from attention.visibility import default_band, from_mask, visible
 
 
@@ -28,15 +28,17 @@ def band_attention(
 
     Output and log-sum-exp are float32 or wider. A block of queries visits tiles of `key_block` keys, or, if
     that is None, positions are the defaults and the band is short, one tile that holds all that it sees.
+    Positions that are given cost what the defaults do where they ascend, by themselves or in ascending
+    segments; else up to all tiles are visited.
     """
     query_length, key_length = query.shape[1], key.shape[1]
     query_side, key_side = from_mask(mask, query_length, key_length, before, after)
     if mask.query_positions is not None:
-        tiles = all_tiles(query_length, key_length, query_block, key_block or 2 * query_block)
+        key_block = key_block or 2 * query_block
+        tiles = tiles_between(query_side, key_side, query_length, query_block, key_block)
     else:
         tiles = slab_or_tiles(*default_band(query_length, key_length, before, after), query_block, key_block)
-    if mask.given():
-        tiles = refine(tiles, query_side, key_side)
+        tiles = refine(tiles, query_side, key_side) if mask.given() else tiles
     sides = Sides(query_side, key_side, dropout=for_tokens(rng, dropout_rate, query.shape, value.shape))
     return blockwise(
         query, key, value, tiles=tiles, visible=visible, sides=sides, logits=logits, dropout_rate=dropout_rate

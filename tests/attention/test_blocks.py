@@ -1,0 +1,45 @@
+"""Default blocks: never longer than what they cut, and those of the platform that is compiled for."""
+
+import jax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention import Full, Mask, compiling_for
+from attention.blocks import CPU_TILE, OTHER_FULL, band_block, full_blocks
+from tests.attention.cases import inputs
+
+SIZE = st.integers(1, 5000)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+@given(SIZE, SIZE, SIZE, SIZE)
+def test_blocks_fit(platform, rows, width, query_length, key_length):
+    with compiling_for(platform):
+        query_block, key_block = full_blocks(rows, query_length, key_length)
+        assert 1 <= query_block <= query_length
+        assert 1 <= key_block <= key_length
+        assert 1 <= band_block(rows, width, query_length) <= query_length
+
+
+def test_a_cpu_has_small_tiles_and_others_large_ones():
+    query_block, key_block = full_blocks(64, 10**4, 10**4)
+    assert 64 * query_block * key_block <= CPU_TILE
+    with compiling_for("gpu"):
+        assert full_blocks(64, 10**4, 10**4) == OTHER_FULL
+        with compiling_for("cpu"):
+            assert full_blocks(64, 10**4, 10**4) == (query_block, key_block)
+        assert band_block(64, 10**3, 10**4) > 256
+    assert full_blocks(64, 10**4, 10**4) == (query_block, key_block)
+
+
+def test_what_is_traced_within_has_the_blocks_of_there():
+    """Full attention over 1024 tokens in tiles of 512 x 1024 and not of 256 x 512."""
+
+    def program():
+        given = jax.eval_shape(lambda: inputs(Full(), batch=1, length=1024))
+        return str(jax.make_jaxpr(lambda x: Full()(x.query, x.key, x.value, Mask()))(given))
+
+    assert ",256,512]" in program()
+    with compiling_for("tpu"):
+        assert ",512,1024]" in program()
