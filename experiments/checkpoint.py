@@ -14,8 +14,10 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import logging
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ def save(folder: Path, step: int, state: Any, progress: Progress) -> None:
     partial = folder.absolute() / f".saving-{target.name}"
     partial.mkdir()
     arrays = _flat(state)
-    with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+    with _without_tracebacks(), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         checkpointer.save(partial / "state", args=ocp.args.StandardSave(arrays))
     files.write_json(partial / "arrays.json", _describe(arrays))
     files.write_json(partial / "progress.json", progress)
@@ -121,6 +123,18 @@ def digest(tree: Any) -> str:
         total.update(f"{name} {array.shape} {array.dtype}\n".encode())
         total.update(array.tobytes())
     return total.hexdigest()
+
+
+@contextlib.contextmanager
+def _without_tracebacks() -> Iterator[None]:
+    """Orbax logs what goes wrong in its threads, and then raises it: once is enough."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _path(folder: Path, step: int) -> Path:

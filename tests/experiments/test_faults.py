@@ -37,7 +37,7 @@ POINTS = {
     "compiled": ("program", "build", 1, "after"),
     "in a step": ("fit", "_advance", 7, "after"),
     "in a validation": ("fit", "evaluate", 2, "after"),
-    "between metrics and checkpoint": ("fit", "_validate", 12, "after"),
+    "between metrics and checkpoint": ("fit", "_note_validation", 2, "after"),
     "while saving": ("checkpoint", "_hashes", 2, "after"),
     "while forgetting old checkpoints": ("checkpoint", "_forget", 3, "before"),
     "in the test": ("fit", "_digests", 1, "before"),
