@@ -127,14 +127,17 @@ def digest(tree: Any) -> str:
 
 @contextlib.contextmanager
 def _without_tracebacks() -> Iterator[None]:
-    """Orbax logs what goes wrong in its threads, and then raises it: once is enough."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+    """What goes wrong in Orbax's threads is logged, and then raised: once is enough.
+
+    After a failure they stay silent: what is left of it is logged whenever it happens to be collected.
+    """
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
 
 
 def _path(folder: Path, step: int) -> Path:
