@@ -27,6 +27,7 @@ import orbax.checkpoint as ocp
 
 from experiments import files
 
+SLACK = 2**20  # bytes that a checkpoint may need beside its arrays
 KEEP = 2  # the newest, and one to fall back on
 Progress = dict[str, Any]
 
@@ -58,7 +59,8 @@ def steps(folder: Path) -> list[int]:
 def save(folder: Path, step: int, state: Any, progress: Progress) -> None:
     """Save a pytree of arrays and JSON; then forget older checkpoints that nothing needs.
 
-    Raises FileExistsError if the step is saved already: a checkpoint is never written over.
+    Raises FileExistsError if the step is saved already (a checkpoint is never written over), and OSError if
+    there is no room for it.
     """
     target = _path(folder, step)
     if target.exists():
@@ -66,9 +68,10 @@ def save(folder: Path, step: int, state: Any, progress: Progress) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".saving-*"):
         shutil.rmtree(leftover)
+    arrays = _flat(state)
+    files.check_room(folder, 2 * sum(leaf.nbytes for leaf in arrays.values()) + SLACK)
     partial = folder.absolute() / f".saving-{target.name}"
     partial.mkdir()
-    arrays = _flat(state)
     with _without_tracebacks(), ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         checkpointer.save(partial / "state", args=ocp.args.StandardSave(arrays))
     files.write_json(partial / "arrays.json", _describe(arrays))

@@ -1,7 +1,9 @@
 """Files that are complete or absent, whatever moment the process or the machine stops."""
 
+import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,13 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Raises OSError (ENOSPC) if the disk has not that many bytes free."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(errno.ENOSPC, f"{needed} bytes are wanted and {free} are free", str(folder))
 
 
 def write(path: Path, content: str | bytes) -> None:
