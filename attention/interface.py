@@ -194,5 +194,8 @@ class SoftmaxAttention(Attention):
     ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
         """`attend` for arguments that fit, as `_call` has them."""
 
+    def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
+        return self.attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]
+
     def _call(self, query, key, value, mask, *, params, rng, gates):
         return self._attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]
