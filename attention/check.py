@@ -106,7 +106,7 @@ def _check_params(variant: Attention, query, value, params) -> None:
         jax.random.key(0),
     )
     if set(params) != set(accepted):
-        shapes = ", ".join(f"{name} {x.shape}" for name, x in sorted(accepted.items()))
+        shapes = ", ".join(f"{name} {getattr(x, 'shape', x)}" for name, x in sorted(accepted.items()))
         raise ValueError(f"{variant.name}: params must be {shapes}, got {sorted(params)}; `init` makes them")
 
 

@@ -111,7 +111,8 @@ class Attention(abc.ABC):
         if is_empty(query, value):
             return jnp.zeros((*query.shape[:3], value.shape[3]), query.dtype)
         arrays = operands(query, key, value, mask)
-        return self._call(*arrays, mask, params=params, rng=rng, gates=gates).astype(query.dtype)
+        output = self._call(*arrays, mask, params=params, rng=rng, gates=gates)
+        return output[..., : value.shape[3]].astype(query.dtype)
 
     @abc.abstractmethod
     def _call(
@@ -193,6 +194,8 @@ class SoftmaxAttention(Attention):
     ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
         """`attend` for arguments that fit, as `_call` has them."""
 
+    def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
+        return self.attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]
+
     def _call(self, query, key, value, mask, *, params, rng, gates):
-        width = value.shape[3]
-        return self._attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0][..., :width]
+        return self._attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]

@@ -1,6 +1,7 @@
 """Plants the faults of tests/planted.py one by one in a copy of the repository, and says which test noticed.
 
-    python -m tests.mutants          # about 20 minutes; writes docs/mutants.md; exit 1 if a fault survives
+    python -m tests.mutants              # about 20 minutes; writes docs/mutants.md; exit 1 if one survives
+    python -m tests.mutants "fault" ...  # these alone; the other lines of the page stay as they are
 
 To be run where the suite is green: a test that fails anyway notices nothing.
 """
@@ -17,6 +18,7 @@ from tests.planted import FAULTS, Fault
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "mutants.md"
 SECONDS = 600
+NOBODY = "**nobody**"
 PASSED, FAILED = 0, 1  # pytest's exit codes; any other is a mistake in the table
 
 INTRODUCTION = """# Planted faults, and what noticed
@@ -27,15 +29,19 @@ would notice. The last column is the law; without one it is a test of that part'
 """
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
+    chosen = [fault for fault in FAULTS if not names or fault.name in names]
+    if unknown := set(names) - {fault.name for fault in chosen}:
+        raise SystemExit(f"no such fault: {', '.join(sorted(unknown))}")
+    rows = written() if names else {}
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "repository"
         skipped = shutil.ignore_patterns(".git", "runs", "results", "__pycache__", "*.egg-info", ".venv")
         shutil.copytree(ROOT, copy, ignore=skipped)
-        found = [(fault, planted(copy, fault)) for fault in FAULTS]
-    PAGE.write_text(page(found), encoding="utf-8")
-    survivors = [fault.name for fault, caught_by in found if not caught_by]
-    print("survived: " + "; ".join(survivors) if survivors else f"all {len(found)} caught")
+        rows |= {fault.name: row(fault, planted(copy, fault)) for fault in chosen}
+    PAGE.write_text(page(rows), encoding="utf-8")
+    survivors = [fault.name for fault in FAULTS if NOBODY in rows.get(fault.name, NOBODY)]
+    print(f"survived, or never run: {'; '.join(survivors)}" if survivors else f"all {len(rows)} caught")
     return 1 if survivors else 0
 
 
@@ -70,26 +76,27 @@ def run(copy: Path, tests: str) -> tuple[int, list[str]]:
     return done.returncode, re.findall(r"^FAILED tests/attention/test_(\S+)", done.stdout, re.MULTILINE)
 
 
-def page(found: list[tuple[Fault, str]]) -> str:
-    """docs/mutants.md."""
-    rows = [
-        f"| {fault.name} | `{fault.file}` | {test.partition('[')[0] or '**nobody**'} | {fault.law or ''} |"
-        for fault, test in found
-    ]
-    caught = sum(bool(caught_by) for _, caught_by in found)
-    count = f"{len(found)} faults, {caught} caught."
-    return "\n".join(
-        [
-            INTRODUCTION,
-            count,
-            "",
-            "| fault | file | caught by | law |",
-            "| --- | --- | --- | --- |",
-            *rows,
-            "",
-        ]
-    )
+def row(fault: Fault, caught_by: str) -> str:
+    """Its line in the table."""
+    test = caught_by.partition("[")[0] or NOBODY
+    return f"| {fault.name} | `{fault.file}` | {test} | {fault.law or ''} |"
+
+
+def written() -> dict[str, str]:
+    """The lines of the page as it is, by fault."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []
+    named = {line.split(" | ")[0].removeprefix("| "): line for line in lines if line.startswith("| ")}
+    return {fault.name: named[fault.name] for fault in FAULTS if fault.name in named}
+
+
+def page(rows: dict[str, str]) -> str:
+    """docs/mutants.md, in the table's order."""
+    known = [rows[fault.name] for fault in FAULTS if fault.name in rows]
+    caught = sum(NOBODY not in line for line in known)
+    count = f"{len(known)} faults, {caught} caught."
+    table = ["| fault | file | caught by | law |", "| --- | --- | --- | --- |"]
+    return "\n".join([INTRODUCTION, count, "", *table, *known, ""])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,7 @@
 """Wrong calls: the error names the argument, its shape or value, and what would be accepted."""
 
 import dataclasses
+import math
 import re
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import attention
-from attention import Dense, Full, Mask, Pooled, SoftmaxAttention, Window
+from attention import Attention, Dense, Flops, Full, Limit, Mask, Pooled, SoftmaxAttention, Window
 from tests.attention.cases import call, first_cases, inputs
 from tests.attention.tolerances import assert_close
 
@@ -167,6 +168,7 @@ def test_the_log_sum_exp_can_be_had_without_values(case):
     given = inputs(case.variant, length=5)
     output, lse = call(case.variant, given._replace(value=given.value[..., :0]), mask)
     assert output.shape == (*given.query.shape[:3], 0)
+    assert case.variant(given.query, given.key, given.value[..., :0], mask).shape == output.shape
     assert_close(lse, call(case.variant, given, mask)[1])
     narrow = given._replace(query=given.query[..., :0], key=None if given.key is None else given.key[..., :0])
     equal = given._replace(query=given.query * 0, key=None if given.key is None else given.key * 0)
@@ -184,6 +186,39 @@ class Gated(Full):
     def _attend(self, query, key, value, mask, *, params, rng, gates):
         output, lse = super()._attend(query, key, value, mask, params=params, rng=rng, gates=gates)
         return output * gates[..., :1], lse
+
+
+@dataclasses.dataclass(frozen=True)
+class Summed(Attention):
+    """No softmax: every query gets the sum of all values."""
+
+    name = "summed"
+    capabilities = Full().capabilities
+    reach = math.inf
+
+    def limit(self, length):
+        return Limit(None, "no softmax")
+
+    def flops(self, **shape):
+        return Flops(0, 0)
+
+    def _call(self, query, key, value, mask, *, params, rng, gates):
+        total = value.astype(jnp.float32).sum(1, keepdims=True)
+        return jnp.repeat(jnp.broadcast_to(total, (*query.shape[:2], *value.shape[2:])), 2, axis=2)
+
+
+def test_what_is_no_softmax_is_checked_and_padded_and_cast_too():
+    query, key, value, _ = (USUAL[name] for name in ("query", "key", "value", "mask"))
+    valid = jnp.arange(7)[None] < 3
+    narrow = (x.astype(jnp.bfloat16) for x in (query, key, value.at[:, :3].set(1).at[:, 3:].set(jnp.nan)))
+    output = Summed()(*narrow, Mask(key_valid=valid))
+    assert output.dtype == jnp.bfloat16
+    assert output.shape == (2, 5, 4, 6)
+    assert (output == 3).all()
+    assert (Summed()(query, key[:, :0], value[:, :0], Mask()) == 0).all()
+    assert Summed()(query, key, value[..., :0], Mask()).shape == (2, 5, 4, 0)
+    with pytest.raises(ValueError, match="summed takes no gates"):
+        Summed()(query, key, value, Mask(), gates=zeros(2, 5, 4, 1))
 
 
 def test_gates_are_as_many_as_asked_for():
