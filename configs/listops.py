@@ -19,6 +19,7 @@ def get_config(attention: str = "full"):
     config.model.mlp_dim = 128
     config.model.positions = "learned"
     config.optimizer.learning_rate = 1e-3
+    config.train.stop_when_solved = False
     config.train.batch_size = 32
     config.train.steps = 900
     config.train.eval_every = 150

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import launch
-from experiments import checkpoint, fit, measure, program, provenance, records, screen, settings
+from experiments import checkpoint, fit, grid, measure, program, provenance, records, screen, settings, tasks
 
 ROOT = Path(launch.__file__).parent
 # launch.py, so slow that a kill falls in the middle.
@@ -231,9 +231,9 @@ def test_a_damaged_checkpoint_costs_time_not_bits(undisturbed, tmp_path, monkeyp
 
 
 def test_new_seeds_are_added_and_old_ones_kept(tmp_path, capsys):
-    assert launch.main(command(tmp_path, seeds="(0,)")) == 0
+    assert launch.main(command(tmp_path, seeds="(0,)", task__eval_lengths="()")) == 0
     first = record_of(tmp_path)
-    assert launch.main(command(tmp_path, seeds="(0,1,2)")) == 0
+    assert launch.main(command(tmp_path, seeds="(0,1,2)", task__eval_lengths="()")) == 0
     second = record_of(tmp_path)
     assert second["seeds"]["0"] == first["seeds"]["0"] and second["seeds"]["1"]["outcome"] == "finished"
     assert len({entry["sha256"]["params"] for entry in second["seeds"].values()}) == 3
@@ -309,16 +309,27 @@ def test_what_was_not_measured_can_be_later(tmp_path):
 
 
 def test_the_learning_rate_is_the_one_of_the_grid_that_validates_best(tmp_path, capsys):
-    grid = "(1e-3, 1e-2, 1e38)"
-    code = launch.main(command(tmp_path, optimizer__learning_rate_grid=grid, optimizer__schedule="constant"))
-    assert code == 0
+    tried = {"optimizer__learning_rate_grid": "(1e-2, 1e38)", "optimizer__schedule": "constant"}
+    assert launch.main(command(tmp_path, **tried, task__eval_lengths="()", eval__timed_steps=0)) == 0
     record = record_of(tmp_path)
-    assert set(record["grid"]) == {"0.001", "0.01", "1e+38"}
-    assert record["grid"]["1e+38"]["outcome"] == "diverged"
-    best = max(("0.001", "0.01"), key=lambda rate: record["grid"][rate]["validation"])
-    assert record["learning_rate"] == float(best)
-    assert record["seeds"]["0"]["validation"]["accuracy"] == record["grid"][best]["validation"]
-    assert f"learning rate {best} validates best" in capsys.readouterr().out
+    assert set(record["grid"]) == {"0.01", "1e+38"} and record["grid"]["1e+38"]["outcome"] == "diverged"
+    assert record["learning_rate"] == 0.01
+    assert record["seeds"]["0"]["validation"]["accuracy"] == record["grid"]["0.01"]["validation"]
+    assert "learning rate 0.01 validates best" in capsys.readouterr().out
+
+
+def test_of_the_grid_the_best_that_was_trained_is_chosen():
+    task = tasks.make("recall")
+    trials = {
+        "0.1": {"outcome": "finished", "validation": 0.5},
+        "0.01": {"outcome": "finished", "validation": 0.5},
+        "0.2": {"outcome": "diverged", "validation": None},
+        "0.3": {"outcome": "finished", "validation": 0.4},
+    }
+    assert grid.chosen(trials, task) == 0.01
+    assert grid.chosen({"0.2": trials["0.2"]}, task) is None
+    trials["0.3"]["validation"] = 0.6
+    assert grid.chosen(trials, task) == 0.3
 
 
 def test_a_length_that_does_not_fit_is_left_out_and_named(tmp_path, monkeypatch):

@@ -110,10 +110,14 @@ CHANGED = {
     "model.compute_dtype": "bfloat16", "model.remat": True, "optimizer.learning_rate": 1.0,
     "optimizer.schedule": "constant", "optimizer.warmup_steps": 3, "optimizer.weight_decay": 0.3,
     "optimizer.beta1": 0.5, "optimizer.beta2": 0.5, "optimizer.eps": 0.5, "optimizer.clip_norm": 0.5,
-    "train.batch_size": 3, "train.steps": 3, "train.eval_every": 3, "eval.batch_size": 3,
+    "optimizer.learning_rate_grid": "(0.1,)", "optimizer.l2": 0.1, "optimizer.ema_decay": 0.9,
+    "train.batch_size": 3, "train.steps": 3, "train.eval_every": 3, "train.num_microbatches": 2,
+    "train.patience": 2, "train.label_smoothing": 0.1, "train.entropy_penalty": 0.1,
+    "train.deterministic": False, "eval.batch_size": 3,
 }  # fmt: skip
 INCIDENTAL = {
-    "name": "other", "seeds": 5, "train.checkpoint_every": 7, "train.log_every": 7, "eval.timed_steps": 3,
+    "name": "other", "seeds": 5, "train.checkpoint_every": 7, "train.log_every": 7,
+    "train.seeds_at_once": 2, "eval.timed_steps": 3,
 }  # fmt: skip
 
 
@@ -203,5 +207,5 @@ def test_files_that_are_no_configs(tmp_path, text, words):
 
 
 def test_a_missing_file_and_an_argument_too_many():
-    assert "there is no file .nowhere.py" in refusal("nowhere.py")
+    assert "there is no file 'nowhere.py'" in refusal("nowhere.py")
     assert "too many positional arguments" in refusal(f"{WINDOW}:lsh")
