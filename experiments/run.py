@@ -131,6 +131,11 @@ def _plan(out: Console, cell: Cell) -> int:
 def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profile: bool) -> int:
     now = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
     record = records.read_record(folder) or now
+    if record.get("schema") != records.SCHEMA:
+        raise UsageError(
+            f"{folder} has a record of schema {record.get('schema')}, written by other code; this code writes "
+            f"schema {records.SCHEMA}: give another --workdir"
+        )
     todo = work.left(record, cell)
     changes = contents.changes(record, now)
     done = record["outcome"] in (records.FINISHED, records.DIVERGED) and not work.unmeasured(record, cell)

@@ -299,6 +299,14 @@ def test_other_data_is_not_continued(tmp_path, monkeypatch, capsys):
     assert "the data's sha256 was 000000000000" in capsys.readouterr().out
 
 
+def test_a_record_of_another_schema_is_left_alone(tmp_path, capsys):
+    assert launch.main(command(tmp_path)) == 0
+    record = record_of(tmp_path) | {"schema": 1}
+    records.write_record(only_folder(tmp_path), record)
+    assert launch.main(command(tmp_path)) == 2
+    assert "schema 1" in capsys.readouterr().err and record_of(tmp_path) == record
+
+
 def test_what_was_not_measured_can_be_later(tmp_path):
     assert launch.main(command(tmp_path, eval__timed_steps=0)) == 0
     before = record_of(tmp_path)
