@@ -130,12 +130,7 @@ def _plan(out: Console, cell: Cell) -> int:
 
 def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profile: bool) -> int:
     now = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
-    record = records.read_record(folder) or now
-    if record.get("schema") != records.SCHEMA:
-        raise UsageError(
-            f"{folder} has a record of schema {record.get('schema')}, written by other code; this code writes "
-            f"schema {records.SCHEMA}: give another --workdir"
-        )
+    record = _begun(folder) or now
     todo = work.left(record, cell)
     changes = contents.changes(record, now)
     done = record["outcome"] in (records.FINISHED, records.DIVERGED) and not work.unmeasured(record, cell)
@@ -156,6 +151,20 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
     code = _attempt(out, cell, folder, record, todo, profile)
     _results(out, record, folder)
     return code
+
+
+def _begun(folder: Path) -> Record | None:
+    """The folder's record, None if it has none. Raises UsageError for one that this code cannot continue."""
+    try:
+        record = records.read_record(folder)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{error}; it is left as it is: give another --workdir") from error
+    if record is not None and record.get("schema") != records.SCHEMA:
+        raise UsageError(
+            f"{folder} has a record of schema {record.get('schema')}, and this code writes {records.SCHEMA}; it "
+            "is left as it is: give another --workdir"
+        )
+    return record
 
 
 def _keep_diff(folder: Path, record: Record) -> None:

@@ -305,6 +305,11 @@ def test_a_record_of_another_schema_is_left_alone(tmp_path, capsys):
     records.write_record(only_folder(tmp_path), record)
     assert launch.main(command(tmp_path)) == 2
     assert "schema 1" in capsys.readouterr().err and record_of(tmp_path) == record
+    path = only_folder(tmp_path) / records.RECORD
+    path.write_text(path.read_text()[:-100])
+    cut = path.read_text()
+    assert launch.main(command(tmp_path)) == 2
+    assert "record.json is not JSON" in capsys.readouterr().err and path.read_text() == cut
 
 
 def test_what_was_not_measured_can_be_later(tmp_path):
