@@ -161,8 +161,8 @@ def _begun(folder: Path) -> Record | None:
         raise UsageError(f"{error}; it is left as it is: give another --workdir") from error
     if record is not None and record.get("schema") != records.SCHEMA:
         raise UsageError(
-            f"{folder} has a record of schema {record.get('schema')}, and this code writes {records.SCHEMA}; it "
-            "is left as it is: give another --workdir"
+            f"{folder} has a record of schema {record.get('schema')}, and this code writes {records.SCHEMA}; "
+            "it is left as it is: give another --workdir"
         )
     return record
 
