@@ -61,7 +61,7 @@ def test_what_a_variant_learns_is_a_parameter():
             return {"deep": {"gain": jax.random.normal(rng, (num_heads, 1))}}
 
         def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
-            output, lse = super().attend(query, key, value, mask)
+            output, lse = super().attend(query, key, value, mask, gates=gates)
             return output * params["deep"]["gain"], lse
 
     built, x = mixer(Learned()), inputs()
@@ -77,7 +77,7 @@ def test_gates_are_projected_for_each_head():
 
         def attend(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
             assert gates is not None and gates.shape == (2, 5, 4, 2)
-            output, lse = super().attend(query, key, value, mask)
+            output, lse = super().attend(query, key, value, mask, gates=gates)
             return output * gates[..., :1], lse
 
     built = mixer(Gated())
