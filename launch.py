@@ -7,6 +7,7 @@ Several --config=... run one after the other, each in a process of its own, with
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
         options, overrides = parser().parse_known_args(argv)
         configs = [settings.load(path, overrides) for path in options.config]
         if len(configs) > 1:
-            return one_by_one(options.config, argv)
+            return one_by_one(options, overrides)
         if options.compilation_cache:
             run.keep_compiled(options.compilation_cache)
         return run.run(
@@ -62,16 +63,22 @@ def main(argv: list[str]) -> int:
         return 2
 
 
-def one_by_one(paths: list[str], argv: list[str]) -> int:
-    """Run every config in a process of its own; the first exit code that is not 0, or 0."""
-    rest = [argument for argument in argv if not argument.startswith("--config=")]
+def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
+    """Run every config in a process of its own; the first exit code that is not 0, or 0.
+
+    An interruption ends the whole: SIGTERM is passed on to the process that runs, and Ctrl-C reaches it anyway.
+    """
+    given = {name: value for name, value in vars(options).items() if name != "config" and value}
+    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items()]
     codes = []
-    for path in paths:
-        codes.append(
-            subprocess.run([sys.executable, __file__, f"--config={path}", *rest], check=False).returncode
-        )
-        if codes[-1] in (75, 130):  # interrupted: so is the whole
-            break
+    for path in options.config:
+        child = subprocess.Popen([sys.executable, __file__, f"--config={path}", *flags, *overrides])
+        signal.signal(signal.SIGTERM, lambda *_, child=child: child.terminate())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = child.wait()
+        codes.append(code if code >= 0 else 128 - code)
+        if codes[-1] in (75, 130):
+            return codes[-1]
     return next((code for code in codes if code), 0)
 
 

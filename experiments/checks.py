@@ -1,5 +1,6 @@
 """What each field of a config accepts. Each refusal is one line: the field, its value, what is accepted."""
 
+import csv
 import difflib
 import math
 import re
@@ -170,9 +171,11 @@ def check_data(task: Task) -> None:
     try:
         for split in SPLITS:
             for length in dict.fromkeys((task.length, *(task.eval_lengths if split == "test" else ()))):
-                if not len(task.source(split, 0, length)):
+                source = task.source(split, 0, length)
+                if not len(source):
                     raise ValueError(f"{task.name}: the {split} split holds nothing")
-    except ValueError as error:
+                source[0]
+    except (ValueError, OSError, MemoryError, csv.Error) as error:
         raise UsageError(f"config.task: {' '.join(str(error).split())}") from error
 
 

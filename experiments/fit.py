@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import hashlib
 import itertools
 import math
 import time
@@ -16,6 +17,7 @@ from experiments import chance, checkpoint, data, records, train
 from experiments.interrupt import Interrupted
 from experiments.program import Program
 
+LONGEST_NAME = 100  # characters of a folder's name that seeds may make up
 IN_FLIGHT = 2  # steps that may be dispatched before the first of them is looked at
 
 
@@ -68,10 +70,7 @@ class Fit:
     folder: Path
     check: Callable[[], None]  # raises Interrupted
     report: Report
-
-    @property
-    def name(self) -> str:
-        return ("seed-" if len(self.seeds) == 1 else "seeds-") + "-".join(map(str, self.seeds))
+    tested: bool = True  # False: the test split is not looked at
 
     @property
     def label(self) -> str:
@@ -79,10 +78,18 @@ class Fit:
 
     @property
     def checkpoints(self) -> Path:
-        return self.folder / self.name / "checkpoints"
+        return checkpoints(self.folder, self.seeds)
 
     def metrics(self, index: int) -> Path:
         return self.folder / f"seed-{self.seeds[index]}" / "metrics.jsonl"
+
+
+def checkpoints(folder: Path, seeds: tuple[int, ...]) -> Path:
+    """Where seeds that train together keep their checkpoints, in a run's folder."""
+    name = "-".join(map(str, seeds))
+    if len(name) > LONGEST_NAME:
+        name = f"{seeds[0]}-{seeds[-1]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+    return folder / f"{'seed' if len(seeds) == 1 else 'seeds'}-{name}" / "checkpoints"
 
 
 def fit(run: Fit) -> dict[int, dict[str, Any]]:
@@ -286,7 +293,7 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
     best = _best_params(run, course, finished)
     program, task = run.program, run.program.task
     tests: dict[int, list[dict[str, float]]] = {}
-    if finished:
+    if finished and run.tested:
         for length in program.evaluate:
             tests[length] = evaluate(program, best, "test", length, run.check)
     entries = {}
@@ -296,7 +303,7 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
             continue
         assert track.best is not None  # the last step is validated
         own = {length: values[index] for length, values in tests.items()}
-        test = own.pop(task.length)
+        test = own.pop(task.length, {})
         entries[seed] = {
             "outcome": records.FINISHED,
             "step": track.step,
@@ -305,7 +312,7 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
             "validation": track.best["validation"],
             "test": test,
             "test_at_length": own,
-            "at_chance": chance.at_chance(task, test[task.primary], task.splits["test"]),
+            "at_chance": bool(test) and chance.at_chance(task, test[task.primary], task.splits["test"]),
             "sha256": _digests(course.state, best, index),
             "timing": course.seconds,
         }
@@ -314,7 +321,7 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
 
 def _best_params(run: Fit, course: Course, indices: Sequence[int]) -> Any:
     """The parameters to test, of each seed those of its best step, stacked again."""
-    chosen = jax.tree.map(lambda x: np.array(x), jax.device_get(course.state.evaluated))
+    chosen = jax.tree.map(np.array, jax.device_get(course.state.evaluated))
     steps = {
         index: track.best["step"]
         for index, track in enumerate(course.tracks)

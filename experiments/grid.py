@@ -1,5 +1,6 @@
 """A learning rate chosen on validation, from the same grid for every variant."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,10 @@ def trial(
     """
     report.note(f"trying learning rate {rate:g}")
     built = program.build(with_rate(config, rate), task)
+    built = dataclasses.replace(built, evaluate={task.length: built.evaluate[task.length]})
     seed = config.seeds[0]
-    entry = fit(Fit(built, (seed,), folder / f"{rate:g}", check, report))[seed]
+    run = Fit(built, (seed,), folder / repr(rate), check, report, tested=False)
+    entry = fit(run)[seed]
     return {
         "seed": seed,
         "outcome": entry["outcome"],

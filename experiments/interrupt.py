@@ -20,6 +20,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._received: int | None = None
+        self._seen = False  # one has come, polled or not
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -37,6 +38,7 @@ class Interrupts:
             raise Interrupted(number)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
-        if self._received is not None and number == signal.SIGINT:
+        again, self._seen = self._seen, True
+        if again and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._received = number

@@ -1,5 +1,6 @@
 """What a run leaves: `record.json` (the truth about it) and a `metrics.jsonl` for each seed (its course)."""
 
+import errno
 import json
 import math
 import os
@@ -106,7 +107,11 @@ def append(path: Path, line: dict[str, Any]) -> None:
     content = json.dumps(plain(line), allow_nan=False) + "\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(descriptor, content.encode())
+        encoded = content.encode()
+        written = os.write(descriptor, encoded)
+        if written < len(encoded):  # the disk is full: nothing may follow half a line
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+            raise OSError(errno.ENOSPC, "no room for a line", str(path))
     finally:
         os.close(descriptor)
 

@@ -147,7 +147,10 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
         _keep_diff(folder, record)
         records.write_record(folder, record)
     except OSError as error:
-        raise UsageError(f"--workdir={folder.parent}: {error}") from error
+        if error.errno not in DISK:
+            raise UsageError(f"--workdir={folder.parent}: {error}") from error
+        out.print(f"{records.INTERRUPTED}: nothing can be written: {error}", markup=False)
+        return EXIT_CODES[records.INTERRUPTED]
     code = _attempt(out, cell, folder, record, todo, profile)
     _results(out, record, folder)
     return code

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import jax
 
-from experiments import contents, grid, measure, program, records
+from experiments import checkpoint, contents, grid, measure, program, records
 from experiments.contents import Cell, Record
-from experiments.fit import Fit, Report, fit
+from experiments.fit import Fit, Report, checkpoints, fit
 
 AT_ONCE = 16  # seeds that train as one program at the most, where the config does not say
 
@@ -56,7 +56,8 @@ def do(work: Work) -> tuple[str, str | None]:
         if rate != cell.config.optimizer.learning_rate:
             cell = dataclasses.replace(cell, config=grid.with_rate(cell.config, rate))
             single = without_what_does_not_fit(program.build(cell.config, cell.task), record)
-        _train(dataclasses.replace(work, cell=cell), single, todo)
+        if reason := _train(dataclasses.replace(work, cell=cell), single, todo):
+            return records.OUT_OF_MEMORY_COMPILED, reason
     if unmeasured(record, cell):
         work.report.note("measuring speed and memory")
         found = program.measured(cell.config, cell.task, single, work.check)
@@ -82,8 +83,8 @@ def without_what_does_not_fit(built: program.Program, record: Record) -> program
     fitting = {}
     for length, compiled in built.evaluate.items():
         needed = built.memory[program.forward_name(built.task, length)]["total"]
-        if reason := measure.shortage(needed, jax.devices()[0]):
-            record["not_evaluated"][str(length)] = f"{records.OUT_OF_MEMORY_COMPILED}: {reason}"
+        if measure.shortage(needed, jax.devices()[0]):
+            record["not_evaluated"][str(length)] = f"{records.OUT_OF_MEMORY_COMPILED}: {needed} bytes"
         else:
             fitting[length] = compiled
     return dataclasses.replace(built, evaluate=fitting)
@@ -95,11 +96,11 @@ def _learning_rate(work: Work) -> float | None:
     if not optimizer.learning_rate_grid:
         return optimizer.learning_rate
     for rate in optimizer.learning_rate_grid:
-        if f"{rate:g}" not in record["grid"]:
+        if repr(rate) not in record["grid"]:
             found = grid.trial(
                 work.cell.config, work.cell.task, rate, work.folder / "grid", work.check, work.report
             )
-            record["grid"][f"{rate:g}"] = found
+            record["grid"][repr(rate)] = found
             work.save()
     rate = grid.chosen(record["grid"], work.cell.task)
     work.report.note(
@@ -109,9 +110,13 @@ def _learning_rate(work: Work) -> float | None:
     return rate
 
 
-def _train(work: Work, single: program.Program, todo: list[int]) -> None:
-    """Groups that were begun are continued as they are; other seeds make new groups."""
+def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
+    """Groups that have saved something are continued as they are; other seeds make new groups.
+
+    Why it cannot be, where a group that was begun does not fit any more.
+    """
     record, config = work.record, work.cell.config
+    record["groups"] = [group for group in record["groups"] if _has_begun(work, group)]
     grouped = {seed for group in record["groups"] for seed in group}
     fresh = [seed for seed in todo if seed not in grouped]
     size = min(config.train.seeds_at_once or AT_ONCE, max(1, len(fresh)))
@@ -127,7 +132,17 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> None:
         if set(group) & set(todo):
             count = len(group)
             if count not in built:
-                built[count] = without_what_does_not_fit(program.build(config, work.cell.task, count), record)
+                built[count] = program.build(config, work.cell.task, count)
+                if reason := shortage(built[count]):
+                    return f"{count} seeds that began together: {reason}"
+                built[count] = without_what_does_not_fit(built[count], record)
             entries = fit(Fit(built[count], tuple(group), work.folder, work.check, work.report))
             record["seeds"] |= records.plain({str(seed): entry for seed, entry in entries.items()})
             work.save()
+    return None
+
+
+def _has_begun(work: Work, group: list[int]) -> bool:
+    if any(contents.settled(work.record, seed) for seed in group):
+        return True
+    return bool(checkpoint.steps(checkpoints(work.folder, tuple(group))))

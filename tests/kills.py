@@ -86,7 +86,10 @@ def trial(copy: Path, workdir: Path, at_once: int, delay: float, number: int) ->
     time.sleep(delay)
     place = where(workdir)
     process.send_signal(number)
-    codes = [process.wait()]
+    errors = process.communicate()[1].decode()
+    codes = [process.returncode]
+    if "Traceback" in errors and place != "starting":
+        return {"where": place, "codes": codes, "same": False, "error": errors[-2000:]}
     while codes[-1] != 0 and len(codes) < MOST_STARTS:
         process = started(copy, workdir, at_once)
         errors = process.communicate()[1].decode()
@@ -113,11 +116,13 @@ def campaign(trials: int, seed: int) -> list[dict[str, Any]]:
                 expected[at_once], seconds[at_once] = outcome(workdir), time.monotonic() - start
         for index in range(trials):
             at_once, number = AT_ONCE[index % len(AT_ONCE)], draw.choice(SIGNALS)
-            delay = draw.uniform(0.1, 1.0) * seconds[at_once]
-            result = trial(copy, base / "trial", at_once, delay, number)
+            result = {"codes": [0]}
+            while result["codes"][0] == 0:  # it had ended before the signal came: that was no trial
+                shutil.rmtree(base / "trial", ignore_errors=True)
+                delay = draw.uniform(0.1, 0.95) * seconds[at_once]
+                result = trial(copy, base / "trial", at_once, delay, number)
             same = result.pop("outcome", None) == expected[at_once]
             found.append(result | {"same": same, "signal": signal.Signals(number).name, "at_once": at_once})
-            shutil.rmtree(base / "trial")
             print(index + 1, found[-1], flush=True)
     return found
 

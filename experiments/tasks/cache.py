@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def arrays(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np
     A file that cannot be read is made anew, and where none can be written `make` is simply called each time.
     """
     path = folder() / f"{name}.npz"
-    unreadable = (OSError, ValueError, EOFError, zipfile.BadZipFile)
+    unreadable = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
     with contextlib.suppress(*unreadable), np.load(path) as kept:
         return {key: kept[key] for key in kept.files}
     print(f"making {name}, to be kept in {path.parent}", file=sys.stderr, flush=True)

@@ -6,7 +6,16 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.tasks import generated
-from experiments.tasks.task import Item, Source, Task, check_counts, check_field, check_lengths, is_int
+from experiments.tasks.task import (
+    LONGEST,
+    Item,
+    Source,
+    Task,
+    check_counts,
+    check_field,
+    check_lengths,
+    is_int,
+)
 
 TRIGGER = 0
 
@@ -40,6 +49,7 @@ class Induction(Task):
     def __post_init__(self):
         check_counts(self, "num_validation", "num_test")
         check_field(self, "vocab_size", "an int of at least 3", is_int(self.vocab_size, 3))
+        check_field(self, "vocab_size", f"at most {LONGEST}", self.vocab_size <= LONGEST)
         check_lengths(self, 3)
 
     @property

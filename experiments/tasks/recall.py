@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.tasks import generated
-from experiments.tasks.task import Item, Source, Task, check_counts, check_field, check_lengths
+from experiments.tasks.task import LONGEST, Item, Source, Task, check_counts, check_field, check_lengths
 
 FILLER = 0
 
@@ -48,6 +48,7 @@ class Recall(Task):
         check_field(self, "vocab_size", f"at least 2 num_pairs + 2 = {least}", self.vocab_size >= least)
         holds = isinstance(self.power, int | float) and self.power > 0
         check_field(self, "power", "a number above 0", holds)
+        check_field(self, "vocab_size", f"at most {LONGEST}", self.vocab_size <= LONGEST)
         check_lengths(self, 4 * self.num_pairs)
 
     @property

@@ -6,7 +6,16 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.tasks import generated
-from experiments.tasks.task import Item, Source, Task, check_counts, check_field, check_lengths, is_int
+from experiments.tasks.task import (
+    LONGEST,
+    Item,
+    Source,
+    Task,
+    check_counts,
+    check_field,
+    check_lengths,
+    is_int,
+)
 
 NOISE, MARKER = 0, 1
 
@@ -41,6 +50,7 @@ class SelectiveCopy(Task):
     def __post_init__(self):
         check_counts(self, "num_tokens", "num_validation", "num_test")
         check_field(self, "vocab_size", "an int of at least 4", is_int(self.vocab_size, 4))
+        check_field(self, "vocab_size", f"at most {LONGEST}", self.vocab_size <= LONGEST)
         check_lengths(self, 2 * self.num_tokens)
 
     @property

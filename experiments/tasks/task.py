@@ -11,6 +11,7 @@ import optax
 from jaxtyping import Array, Float
 
 SPLITS = ("train", "validation", "test")
+LONGEST = 2**26  # tokens of an item, and numbers of tokens: more is a mistake
 ENDLESS = 2**31 - 1  # items of a generated training split: more than anyone trains on
 Item = dict[str, np.ndarray]
 Sums = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
@@ -115,7 +116,10 @@ def check_counts(task: Task, *fields: str) -> None:
 def check_lengths(task: Task, least: int) -> None:
     """Raises ValueError unless `length` and every one of `eval_lengths` is an int of at least `least`."""
     check_field(task, "length", f"an int of at least {least}", is_int(task.length, least))
-    holds = isinstance(task.eval_lengths, tuple) and all(is_int(n, least) for n in task.eval_lengths)
+    check_field(task, "length", f"at most {LONGEST}", task.length <= LONGEST)
+    holds = isinstance(task.eval_lengths, tuple) and all(
+        is_int(n, least) and n <= LONGEST for n in task.eval_lengths
+    )
     check_field(task, "eval_lengths", f"a tuple of ints of at least {least}", holds)
 
 

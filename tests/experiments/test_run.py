@@ -474,16 +474,27 @@ def test_two_processes_do_not_share_a_run(undisturbed, capsys):
 
 
 def test_several_configs_run_one_after_the_other_each_in_its_own_process(tmp_path, monkeypatch):
-    started = []
+    started, codes = [], {"window": 3}
 
-    def remember(arguments, check):
-        started.append(arguments[2:])
-        return subprocess.CompletedProcess(arguments, 3 if "window" in arguments[2] else 0)
+    class Child:
+        def __init__(self, arguments):
+            started.append(arguments[2:])
 
-    monkeypatch.setattr(launch.subprocess, "run", remember)
-    first, *rest = command(tmp_path)
+        def wait(self):
+            return codes.get(started[-1][0].rpartition(":")[2], 0)
+
+    monkeypatch.setattr(launch.subprocess, "Popen", Child)
+    monkeypatch.setattr(launch.signal, "signal", lambda *_: None)
+    first, workdir, *rest = command(tmp_path)
     configs = [f"{first}:{name}" for name in ("full", "window", "lsh")]
-    assert launch.main([*configs, *rest]) == 3
-    assert started == [[config, *rest] for config in configs]
+    spaced = [word for config in configs for word in config.split("=")]
+    for words in (configs, spaced):
+        assert launch.main([*words, workdir, *rest, "--dry_run"]) == 3
+        assert started == [[config, workdir, "--dry_run", *rest] for config in configs]
+        started.clear()
+    codes["window"] = 75
+    assert launch.main([*configs, workdir, *rest]) == 75 and len(started) == 2
+    codes["window"] = -9
+    assert launch.main([*configs, workdir, *rest]) == 137
     started.clear()
-    assert launch.main([*configs, f"{first}:lhs", *rest]) == 2 and not started
+    assert launch.main([*configs, f"{first}:lhs", workdir, *rest]) == 2 and not started

@@ -92,9 +92,12 @@ def test_kept_once_and_made_anew_if_damaged(own_cache, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(listops, "_generate", None)
         assert task.content_hash() == first
-    file.write_bytes(file.read_bytes()[:-40])
-    listops.generated.cache_clear()
-    assert task.content_hash() == first
+    whole = file.read_bytes()
+    flipped = [whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :] for at in range(60, len(whole), 97)]
+    for damaged in (whole[:-40], b"", *flipped):
+        file.write_bytes(damaged)
+        listops.generated.cache_clear()
+        assert task.content_hash() == first
     assert tasks.make("listops", **SHORT | {"length": 41}).content_hash() != first
 
 
