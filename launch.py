@@ -66,10 +66,10 @@ def main(argv: list[str]) -> int:
 def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
     """Run every config in a process of its own; the first exit code that is not 0, or 0.
 
-    An interruption ends the whole: SIGTERM is passed on to the process that runs, and Ctrl-C reaches it anyway.
+    An interruption ends the whole: SIGTERM is passed on to the one that runs, and Ctrl-C reaches it anyway.
     """
-    given = {name: value for name, value in vars(options).items() if name != "config" and value}
-    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items()]
+    given = {name: value for name, value in vars(options).items() if value and name != "config"}
+    flags = [f"--{name}" + ("" if value is True else f"={value}") for name, value in given.items()]
     codes = []
     for path in options.config:
         child = subprocess.Popen([sys.executable, __file__, f"--config={path}", *flags, *overrides])
