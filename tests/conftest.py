@@ -2,9 +2,21 @@
 
 import gc
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Compiling is nearly all that the tests do, and what they run is small: it need not be fast.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+
+# Both workers of pytest -n 2, and the processes that tests start, compile much the same: they inherit this.
+OWN_CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="compiled-")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", OWN_CACHE or "")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import jax
 import jaxtyping
@@ -33,6 +45,11 @@ def pytest_runtest_teardown(item, nextitem):
         if count > MOST_MAPS:
             jax.clear_caches()
             gc.collect()
+
+
+def pytest_sessionfinish():
+    if OWN_CACHE is not None:
+        shutil.rmtree(OWN_CACHE, ignore_errors=True)
 
 
 @pytest.fixture

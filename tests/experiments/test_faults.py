@@ -45,6 +45,8 @@ POINTS = {
     "while measuring": ("program", "measured", 1, "after"),
 }
 
+FEW = ("in a step", "while saving", "between checkpoint and record")  # the others are for campaigns
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
@@ -71,8 +73,10 @@ def run(arguments, script=None, **environment):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param(each, marks=pytest.mark.slow if each in FEW else pytest.mark.campaign) for each in POINTS],
+)
 def test_killed_there_it_ends_as_if_nothing_had_happened(undisturbed, tmp_path, cache, point):
     arguments = command(tmp_path, cache)
     killed = run([*map(str, POINTS[point]), *arguments], KILLED_AT)
