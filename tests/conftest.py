@@ -13,8 +13,10 @@ os.environ.setdefault(
 )
 
 # Both workers of pytest -n 2, and the processes that tests start, compile much the same: they inherit this.
-OWN_CACHE = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="compiled-")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", OWN_CACHE or "")
+os.environ.setdefault("TESTED_BY", str(os.getpid()))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", f"{tempfile.gettempdir()}/compiled-{os.environ['TESTED_BY']}"
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
@@ -48,8 +50,8 @@ def pytest_runtest_teardown(item, nextitem):
 
 
 def pytest_sessionfinish():
-    if OWN_CACHE is not None:
-        shutil.rmtree(OWN_CACHE, ignore_errors=True)
+    if os.environ["TESTED_BY"] == str(os.getpid()):
+        shutil.rmtree(f"{tempfile.gettempdir()}/compiled-{os.getpid()}", ignore_errors=True)
 
 
 @pytest.fixture
