@@ -2,7 +2,8 @@
 
     python launch.py --config=configs/listops.py:window
 
-The Arena's size is --config.task.length=2000 --config.task.min_length=500 --config.task.num_train=96000.
+The Arena's size is --config.task.length=2000 --config.task.min_length=500 --config.task.num_train=96000
+--config.task.num_validation=2000.
 """
 
 from configs import recall

@@ -54,6 +54,10 @@ def remarks(record: Record) -> list[str]:
     taken = sorted({entry["step"] for entry in entries if entry["outcome"] == records.FINISHED})
     early = [step for step in taken if step < record["config"]["train"]["steps"]]
     phrases = [f"stopped at step {_range(taken)}"] if early else []
+    if record.get("grid") and record["learning_rate"]:
+        tried = [float(rate) for rate in record["grid"]]
+        edge = ", the edge of its grid" if record["learning_rate"] in (min(tried), max(tried)) else ""
+        phrases.append(f"learning rate {record['learning_rate']:g}{edge}")
     at_chance = sum(entry.get("at_chance", False) for entry in entries)
     if at_chance:
         phrases.append(

@@ -6,6 +6,7 @@ python -m experiments.readme --check   # exit 1 if they are out of step
 
 import argparse
 import dataclasses
+import math
 import re
 import sys
 from pathlib import Path
@@ -104,11 +105,16 @@ def claims_text(group: list[Record]) -> str:
     shown = [claim for claim in found if claim["p"] < 1 - compare.CONFIDENCE]
     names = [[f"`{claim[side]['attention']['text']}`" for side in ("better", "worse")] for claim in shown]
     lines = [f"{' over '.join(pair)} (p = {c['p']:.2g})" for pair, c in zip(names, shown, strict=True)]
-    rest = len(found) - len(shown)
+    rest, untested = len(found) - len(shown), math.comb(len(group), 2) - len(found)
     return (
         f"Better by a paired t-test over seeds, Holm-corrected over {len(found)} pairs: "
         + ("; ".join(lines) or "none")
-        + (f". For {rest} other pairs no difference was shown." if rest else ".")
+        + (f". For {rest} other pairs no difference was shown" if rest else "")
+        + (
+            f". {untested} pairs were not tested: they want {compare.LEAST_PAIRS} seeds in common."
+            if untested
+            else "."
+        )
     )
 
 

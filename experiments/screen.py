@@ -77,7 +77,7 @@ class Live:
     def step(self, seeds: str, step: int, loss: float, tokens_per_second: float) -> None:
         """A step is done."""
         now = time.monotonic()
-        if self._start is None or self._start[0] != seeds:
+        if self._start is None or self._start[0] != seeds or step <= self._start[1]:
             self._begin(seeds, step, now)
         fields = {"loss": loss, "score": self._score, "speed": f"{tokens_per_second:,.0f} tokens/s"}
         if self._task is not None:

@@ -88,6 +88,12 @@ def test_what_belongs_beside_a_number_is_there():
     assert rows[0]["labels"] == expected
 
 
+def test_a_rate_that_was_chosen_is_said_and_so_is_the_edge():
+    found = record() | {"grid": {"0.001": {}, "0.01": {}, "0.1": {}}, "learning_rate": 0.01}
+    assert compare.remarks(found) == ["learning rate 0.01"]
+    assert compare.remarks(found | {"learning_rate": 0.1}) == ["learning rate 0.1, the edge of its grid"]
+
+
 def test_claims_are_of_every_pair_that_can_be_tested():
     noise = np.random.default_rng(0).normal(size=(3, 9)) / 100
     low, high, same = (

@@ -61,7 +61,6 @@ def test_parts_of_a_batch_give_the_gradient_of_the_whole():
 
 
 def test_a_penalty_lowers_the_entropy_and_its_opposite_raises_it():
-    # One value decides nothing here: what is lowered is the entropy alone.
     sharp, plain, flat = (
         trained(40, f"train.entropy_penalty={c}", "train.steps=40", "optimizer.learning_rate=0.03")[1][
             "entropy"

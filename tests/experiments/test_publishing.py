@@ -63,8 +63,9 @@ def test_every_outcome_has_its_row():
 def test_claims_are_in_the_text():
     low = complete("low", [1.0 + n / 100 for n in range(8)])
     high = complete("high", [2.0 + n * n / 1000 for n in range(8)])
-    text = readme.task_section([high, low])
+    text = readme.task_section([high, low, complete("few")])
     assert "Holm-corrected over 1 pairs: `low(size=[3])` over `high(size=[3])` (p = " in text
+    assert "2 pairs were not tested" in text
 
 
 def test_records_that_do_not_compare_are_not_published():
