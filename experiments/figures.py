@@ -19,9 +19,13 @@ MARKERS = "os^vDPX"
 
 def results(folder: Path, path: Path) -> None:
     """Learning curves of the runs on `bytes` in `folder`, and time by length from its performance.json."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    _learning_curves(left, folder)
-    _time_by_length(right, folder / "performance.json")
+    timed = (folder / "performance.json").exists()
+    figure, axes = plt.subplots(
+        1, 1 + timed, figsize=(5.5 * (1 + timed), 4.2), layout="constrained", squeeze=False
+    )
+    _learning_curves(axes[0, 0], folder)
+    if timed:
+        _time_by_length(axes[0, 1], folder / "performance.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
@@ -48,7 +52,7 @@ def _learning_curves(axes: Axes, folder: Path) -> None:
 
 
 def _time_by_length(axes: Axes, path: Path) -> None:
-    cells = files.read_json(path) if path.exists() else []
+    cells = files.read_json(path)
     for name in dict.fromkeys(cell["name"] for cell in cells):
         own = [cell for cell in cells if cell["name"] == name and "seconds" in cell["gradient"]]
         lengths, seconds = (
