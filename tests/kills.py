@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import files, provenance, records
-from tests.experiments.test_run import TINY
+from tests.experiments.runs import TINY
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "kills.md"

@@ -19,6 +19,7 @@ from experiments.tasks.task import (
     Task,
     check_counts,
     check_data_dir,
+    check_index,
     check_lengths,
     check_split,
 )
@@ -141,8 +142,7 @@ class BytesSource:
 
     def chunk(self, index: int) -> np.ndarray:
         """`length` + 1 bytes."""
-        if not 0 <= index < self.size:
-            raise IndexError(f"item {index} of {self.size}")
+        check_index(index, self.size)
         room = self.text.size - self.length
         if self.split == "train":
             start = int(np.random.default_rng((self.seed, SPLITS.index("train"), index)).integers(room))

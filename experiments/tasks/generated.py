@@ -1,13 +1,14 @@
 """What generated tasks share: endless training items, fixed validation and test, drawn item by item."""
 
+import abc
 import dataclasses
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
-from experiments.tasks.task import ENDLESS, SPLITS, Item, check_split, is_int
+from experiments.tasks.task import ENDLESS, SPLITS, Item, Source, Task, check_index, check_split, is_int
 
 HASHED_ITEMS = 64  # of each split
 
@@ -26,33 +27,54 @@ class GeneratedSource:
         return self.size
 
     def __getitem__(self, index: int) -> Item:
-        if not 0 <= index < self.size:
-            raise IndexError(f"item {index} of {self.size}")
+        check_index(index, self.size)
         entropy = (self.seed, SPLITS.index(self.split), self.length, index)
         return self.draw(np.random.default_rng(entropy), self.length)
 
 
-def splits(task: Any) -> dict[str, int]:
-    """An endless training split, and the numbers of the task's fields for the others."""
-    return {"train": ENDLESS, "validation": task.num_validation, "test": task.num_test}
+class Generated(Task):
+    """A task whose items are drawn, and which is solved at 99%. Subclasses say `least_length` and `draw`."""
 
+    primary: ClassVar[str] = "accuracy"
+    better: ClassVar = "higher"
 
-def source(task: Any, split: str, seed: int, length: int | None, least: int) -> GeneratedSource:
-    """Raises ValueError for an unknown split or a length below `least`."""
-    check_split(split)
-    length = task.length if length is None else length
-    if length is None or not is_int(length, least):
-        raise ValueError(
-            f"{task.name}: length={length} is not accepted; it must be an int of at least {least}"
-        )
-    return GeneratedSource(task.draw, split, seed if split == "train" else 0, length, task.splits[split])
+    num_validation: int
+    num_test: int
 
+    @property
+    @abc.abstractmethod
+    def least_length(self) -> int:
+        """Tokens of the shortest item that there can be."""
 
-def content_hash(task: Any) -> str:
-    """sha256 of some items: it changes with the fields, the generator and NumPy's streams."""
-    total = hashlib.sha256()
-    for split in SPLITS:
-        found = task.source(split, 0)
-        for index in range(min(len(found), HASHED_ITEMS)):
-            total.update(found[index]["tokens"].tobytes() + found[index]["targets"].tobytes())
-    return total.hexdigest()
+    @abc.abstractmethod
+    def draw(self, rng: np.random.Generator, length: int) -> Item:
+        """An item of `length` tokens."""
+
+    @property
+    def num_outputs(self) -> int:
+        return self.vocab_size
+
+    @property
+    def solved(self) -> float:
+        return 0.99
+
+    @property
+    def splits(self):
+        return {"train": ENDLESS, "validation": self.num_validation, "test": self.num_test}
+
+    def source(self, split: str, seed: int, length: int | None = None) -> Source:
+        check_split(split)
+        length = self.length if length is None else length
+        if not is_int(length, self.least_length):
+            accepted = f"an int of at least {self.least_length}"
+            raise ValueError(f"{self.name}: length={length} is not accepted; it must be {accepted}")
+        return GeneratedSource(self.draw, split, seed if split == "train" else 0, length, self.splits[split])
+
+    def content_hash(self) -> str:
+        """sha256 of some items: it changes with the fields, the generator and NumPy's streams."""
+        total = hashlib.sha256()
+        for split in SPLITS:
+            found = self.source(split, 0)
+            for index in range(min(len(found), HASHED_ITEMS)):
+                total.update(found[index]["tokens"].tobytes() + found[index]["targets"].tobytes())
+        return total.hexdigest()

@@ -5,12 +5,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from experiments.tasks import generated
+from experiments.tasks.generated import Generated
 from experiments.tasks.task import (
     LONGEST,
     Item,
-    Source,
-    Task,
     check_counts,
     check_field,
     check_lengths,
@@ -21,7 +19,7 @@ TRIGGER = 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Induction(Task):
+class Induction(Generated):
     """Say the token that followed the trigger when it came before (Dao et al. 2022, "H3"; Gu and Dao 2023).
 
     Ordinary tokens 1 to V-1 at random; the trigger 0 stands once at a random place and once more at the end,
@@ -37,8 +35,6 @@ class Induction(Task):
 
     name: ClassVar[str] = "induction"
     version: ClassVar[int] = 1
-    primary: ClassVar[str] = "accuracy"
-    better: ClassVar = "higher"
 
     length: int = 256
     vocab_size: int = 16  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -50,36 +46,21 @@ class Induction(Task):
         check_counts(self, "num_validation", "num_test")
         check_field(self, "vocab_size", "an int of at least 3", is_int(self.vocab_size, 3))
         check_field(self, "vocab_size", f"at most {LONGEST}", self.vocab_size <= LONGEST)
-        check_lengths(self, 3)
+        check_lengths(self, self.least_length)
 
     @property
-    def num_outputs(self) -> int:
-        return self.vocab_size
+    def least_length(self) -> int:
+        return 3
 
     @property
     def chance(self):
         return {"accuracy": 1 / (self.vocab_size - 1), "loss": float(np.log(self.vocab_size - 1))}
 
-    @property
-    def solved(self) -> float:
-        return 0.99
-
-    @property
-    def splits(self):
-        return generated.splits(self)
-
-    def source(self, split: str, seed: int, length: int | None = None) -> Source:
-        return generated.source(self, split, seed, length, 3)
-
     def baselines(self):
         """None beyond chance: nothing but the trigger's place tells one token from another."""
         return {}
 
-    def content_hash(self) -> str:
-        return generated.content_hash(self)
-
     def draw(self, rng: np.random.Generator, length: int) -> Item:
-        """An item of `length` tokens."""
         tokens = rng.integers(1, self.vocab_size, length, np.int32)
         place = rng.integers(length - 2)
         tokens[[place, -1]] = TRIGGER

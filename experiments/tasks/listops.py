@@ -18,6 +18,7 @@ from experiments.tasks.task import (
     check_counts,
     check_data_dir,
     check_field,
+    check_index,
     check_lengths,
     check_split,
     is_int,
@@ -170,8 +171,7 @@ class ListOpsSource:
         return len(self.expressions)
 
     def __getitem__(self, index: int) -> Item:
-        if not 0 <= index < len(self):
-            raise IndexError(f"item {index} of {len(self)}")
+        check_index(index, len(self))
         found = self.expressions[index][: self.length]
         tokens = np.full(self.length, PADDING, np.int32)
         tokens[: found.size] = found

@@ -5,14 +5,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from experiments.tasks import generated
-from experiments.tasks.task import LONGEST, Item, Source, Task, check_counts, check_field, check_lengths
+from experiments.tasks.generated import Generated
+from experiments.tasks.task import LONGEST, Item, check_counts, check_field, check_lengths
 
 FILLER = 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Recall(Task):
+class Recall(Generated):
     """MQAR (Arora et al. 2023, "Zoology"): bind keys to values, then say the value of each key asked for.
 
     First `num_pairs` pairs, key then value, keys drawn without replacement from [1, V/2) and values from
@@ -31,8 +31,6 @@ class Recall(Task):
 
     name: ClassVar[str] = "recall"
     version: ClassVar[int] = 1
-    primary: ClassVar[str] = "accuracy"
-    better: ClassVar = "higher"
 
     length: int = 128
     num_pairs: int = 32
@@ -49,37 +47,22 @@ class Recall(Task):
         holds = isinstance(self.power, int | float) and self.power > 0
         check_field(self, "power", "a number above 0", holds)
         check_field(self, "vocab_size", f"at most {LONGEST}", self.vocab_size <= LONGEST)
-        check_lengths(self, 4 * self.num_pairs)
+        check_lengths(self, self.least_length)
 
     @property
-    def num_outputs(self) -> int:
-        return self.vocab_size
+    def least_length(self) -> int:
+        return 4 * self.num_pairs
 
     @property
     def chance(self):
         num_values = self.vocab_size - self.vocab_size // 2
         return {"accuracy": 1 / num_values, "loss": float(np.log(num_values))}
 
-    @property
-    def solved(self) -> float:
-        return 0.99
-
-    @property
-    def splits(self):
-        return generated.splits(self)
-
-    def source(self, split: str, seed: int, length: int | None = None) -> Source:
-        return generated.source(self, split, seed, length, 4 * self.num_pairs)
-
     def baselines(self):
         """Saying any value of the context: one in `num_pairs`."""
         return {"a value of the context": 1 / self.num_pairs}
 
-    def content_hash(self) -> str:
-        return generated.content_hash(self)
-
     def draw(self, rng: np.random.Generator, length: int) -> Item:
-        """An item of `length` tokens."""
         half = self.vocab_size // 2
         keys = 1 + rng.permutation(half - 1)[: self.num_pairs]
         values = half + rng.permutation(self.vocab_size - half)[: self.num_pairs]

@@ -5,12 +5,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from experiments.tasks import generated
+from experiments.tasks.generated import Generated
 from experiments.tasks.task import (
     LONGEST,
     Item,
-    Source,
-    Task,
     check_counts,
     check_field,
     check_lengths,
@@ -21,7 +19,7 @@ NOISE, MARKER = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
-class SelectiveCopy(Task):
+class SelectiveCopy(Generated):
     """Copy the tokens that stand at random places among noise, in their order (Gu and Dao 2023, "Mamba").
 
     `num_tokens` tokens from [2, V) at random places of the first part, noise (0) around them; then a marker
@@ -37,8 +35,6 @@ class SelectiveCopy(Task):
 
     name: ClassVar[str] = "selective_copy"
     version: ClassVar[int] = 1
-    primary: ClassVar[str] = "accuracy"
-    better: ClassVar = "higher"
 
     length: int = 256
     num_tokens: int = 16
@@ -51,36 +47,21 @@ class SelectiveCopy(Task):
         check_counts(self, "num_tokens", "num_validation", "num_test")
         check_field(self, "vocab_size", "an int of at least 4", is_int(self.vocab_size, 4))
         check_field(self, "vocab_size", f"at most {LONGEST}", self.vocab_size <= LONGEST)
-        check_lengths(self, 2 * self.num_tokens)
+        check_lengths(self, self.least_length)
 
     @property
-    def num_outputs(self) -> int:
-        return self.vocab_size
+    def least_length(self) -> int:
+        return 2 * self.num_tokens
 
     @property
     def chance(self):
         return {"accuracy": 1 / (self.vocab_size - 2), "loss": float(np.log(self.vocab_size - 2))}
 
-    @property
-    def solved(self) -> float:
-        return 0.99
-
-    @property
-    def splits(self):
-        return generated.splits(self)
-
-    def source(self, split: str, seed: int, length: int | None = None) -> Source:
-        return generated.source(self, split, seed, length, 2 * self.num_tokens)
-
     def baselines(self):
         """None beyond chance: all tokens are equally frequent."""
         return {}
 
-    def content_hash(self) -> str:
-        return generated.content_hash(self)
-
     def draw(self, rng: np.random.Generator, length: int) -> Item:
-        """An item of `length` tokens."""
         first_marker = length - self.num_tokens
         tokens, targets = np.zeros((2, length), np.int32)
         weights = np.zeros(length, np.float32)

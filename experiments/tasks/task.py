@@ -100,6 +100,12 @@ def check_split(split: str) -> None:
         raise ValueError(f"unknown split {split!r}; known are {', '.join(SPLITS)}")
 
 
+def check_index(index: int, size: int) -> None:
+    """Raises IndexError unless there is an item of this number among `size`."""
+    if not 0 <= index < size:
+        raise IndexError(f"item {index} of {size}")
+
+
 def check_field(task: Task, field: str, accepted: str, holds: bool) -> None:
     """Raises ValueError unless `holds`."""
     if not holds:

@@ -16,6 +16,7 @@ from experiments.tasks.task import (
     Item,
     Task,
     check_data_dir,
+    check_index,
     check_lengths,
     check_split,
     is_int,
@@ -132,8 +133,7 @@ class TextSource:
         return len(self.reviews)
 
     def __getitem__(self, index: int) -> Item:
-        if not 0 <= index < len(self):
-            raise IndexError(f"item {index} of {len(self)}")
+        check_index(index, len(self))
         text = np.frombuffer(self.reviews.texts[index][: self.length], np.uint8)
         tokens = np.full(self.length, PADDING, np.int32)
         tokens[: text.size] = text.astype(np.int32) + 1

@@ -10,7 +10,7 @@ import pytest
 
 import launch
 from experiments import checkpoint, records
-from tests.experiments.test_run import command, lasting, only_folder, record_of
+from tests.experiments.runs import command, lasting, only_folder, record_of
 
 ROOT = Path(launch.__file__).parent
 # launch.py that kills itself in the middle of the call of a function that is made for the nth time.

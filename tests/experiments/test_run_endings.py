@@ -1,0 +1,209 @@
+"""How a run can end before its end, and how it goes on: stopped, killed, diverged, out of memory, changed."""
+
+import dataclasses
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import launch
+from experiments import checkpoint, fit, measure, program, records, screen
+from tests.experiments.runs import ROOT, command, lasting, only_folder, record_of
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+# launch.py, so slow that a kill falls in the middle.
+SLOWED_DOWN = """
+import sys, time, launch
+from experiments.screen import Live
+Live.step = lambda *_: time.sleep(0.2)
+sys.exit(launch.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_the_same_command_continues(
+    undisturbed, tmp_path, monkeypatch, capsys, number, code
+):
+    def interrupt_at_seven(self, seeds, step, loss, tokens_per_second):
+        if step == 7:
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", interrupt_at_seven)
+        assert launch.main(command(tmp_path)) == code
+    stopped = record_of(tmp_path)
+    assert stopped["outcome"] == stopped["seeds"]["0"]["outcome"] == "interrupted"
+    assert stopped["exit_code"] == code
+    assert checkpoint.steps(only_folder(tmp_path) / "seed-0" / "checkpoints")[-1] >= 7
+    assert launch.main(command(tmp_path)) == 0
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+    assert [session["exit_code"] for session in record_of(tmp_path)["sessions"]] == [code, 0]
+    assert "seed 0 continues at step" in capsys.readouterr().out
+
+
+def test_stopped_inside_a_validation_it_is_done_again_once(undisturbed, tmp_path, monkeypatch):
+    evaluate = fit.evaluate
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "evaluate", interrupted)
+        assert launch.main(command(tmp_path)) == 75
+    assert launch.main(command(tmp_path)) == 0
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+    lines = records.read(only_folder(tmp_path) / "seed-0" / "metrics.jsonl")
+    assert [x["step"] for x in lines if x["split"] == "validation"] == [5, 10, 15, 20]
+
+
+def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path, capsys):
+    checkpoints = "seed-0/checkpoints/00000008"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOWED_DOWN, *command(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob(f"*/{checkpoints}")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert record_of(tmp_path)["outcome"] == "unfinished"
+    assert launch.main(command(tmp_path)) == 0
+    assert "seed 0 continues at step" in capsys.readouterr().out
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+
+
+def test_a_damaged_checkpoint_costs_time_not_bits(undisturbed, tmp_path, monkeypatch, capsys):
+    def interrupt_at_eleven(self, seeds, step, loss, tokens_per_second):
+        if step == 11:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", interrupt_at_eleven)
+        assert launch.main(command(tmp_path)) == 75
+    last = sorted((only_folder(tmp_path) / "seed-0" / "checkpoints").iterdir())[-1]
+    victim = max((p for p in last.rglob("*") if p.is_file()), key=lambda path: path.stat().st_size)
+    victim.write_bytes(victim.read_bytes()[:-1] + b"?")
+    assert launch.main(command(tmp_path)) == 0
+    assert f"checkpoint of step {int(last.name)} is set aside" in capsys.readouterr().out
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+
+
+def test_other_data_is_not_continued(tmp_path, monkeypatch, capsys):
+    assert launch.main(command(tmp_path)) == 0
+    record = record_of(tmp_path)
+    record["task"]["sha256"] = "0" * 64
+    records.write_record(only_folder(tmp_path), record)
+    assert launch.main(command(tmp_path, seeds="(0,1)")) == 5
+    assert "the data's sha256 was 000000000000" in capsys.readouterr().out
+
+
+def test_a_record_of_another_schema_is_left_alone(tmp_path, capsys):
+    assert launch.main(command(tmp_path)) == 0
+    record = record_of(tmp_path) | {"schema": 1}
+    records.write_record(only_folder(tmp_path), record)
+    assert launch.main(command(tmp_path)) == 2
+    assert "schema 1" in capsys.readouterr().err and record_of(tmp_path) == record
+    path = only_folder(tmp_path) / records.RECORD
+    path.write_text(path.read_text()[:-100])
+    cut = path.read_text()
+    assert launch.main(command(tmp_path)) == 2
+    assert "record.json is not JSON" in capsys.readouterr().err and path.read_text() == cut
+
+
+def test_a_length_that_does_not_fit_is_left_out_and_named(tmp_path, monkeypatch):
+    build = program.build
+
+    def huge(config, task, num_seeds=1):
+        built = build(config, task, num_seeds)
+        return dataclasses.replace(built, memory=built.memory | {"forward_24": {"total": 10**15}})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(program, "build", huge)
+        assert launch.main(command(tmp_path)) == 0
+    record = record_of(tmp_path)
+    assert record["seeds"]["0"]["test_at_length"] == {} and record["seeds"]["0"]["test"]
+    assert "out of memory (compiled)" in record["not_evaluated"]["24"]
+
+
+def test_divergence_is_a_result(tmp_path, monkeypatch, capsys):
+    collect = fit.jax.device_get
+    calls = iter(range(10**6))
+
+    def poisoned(values):
+        got = collect(values)
+        if isinstance(got, dict) and "grad_norm" in got and next(calls) == 6:
+            got = got | {"loss": np.array([np.nan])}
+        return got
+
+    monkeypatch.setattr(fit.jax, "device_get", poisoned)
+    assert launch.main(command(tmp_path)) == 3
+    record = record_of(tmp_path)
+    assert record["outcome"] == "diverged" and record["exit_code"] == 3
+    seed = record["seeds"]["0"]
+    assert seed["outcome"] == "diverged" and seed["step"] == 7 and "loss is nan at step 7" in seed["reason"]
+    assert seed["last_good_step"] == 5 == checkpoint.steps(only_folder(tmp_path) / "seed-0/checkpoints")[-1]
+    assert "diverged" in capsys.readouterr().out
+    assert launch.main(command(tmp_path)) == 3  # shown, not tried again
+
+
+def test_what_the_compiler_says_will_not_fit_is_not_run(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(measure, "free_memory", lambda _: 1000)
+        assert launch.main(command(tmp_path)) == 4
+    record = record_of(tmp_path)
+    assert record["outcome"] == record["seeds"]["0"]["outcome"] == "out of memory (compiled)"
+    assert "more than 80%" in record["reason"] and record["memory"]["training_step"]["total"] > 0
+    assert not (only_folder(tmp_path) / "seed-0").exists()
+    assert launch.main(command(tmp_path)) == 0
+
+
+def test_out_of_memory_while_running_is_a_result_and_another_error_is_raised(tmp_path, monkeypatch):
+    def fails(error):
+        def raising(_):
+            raise error
+
+        monkeypatch.setattr("experiments.work.fit", raising)
+
+    fails(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes"))
+    assert launch.main(command(tmp_path)) == 4
+    assert record_of(tmp_path)["seeds"]["0"]["outcome"] == "out of memory"
+    fails(OSError("disk on fire"))
+    with pytest.raises(OSError, match="disk on fire"):
+        launch.main(command(tmp_path))
+    assert record_of(tmp_path)["outcome"] == "failed" and "disk on fire" in record_of(tmp_path)["reason"]
+
+
+def test_changed_code_or_versions_do_not_continue_unless_allowed(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr(measure, "free_memory", lambda _: 1000)
+        launch.main(command(tmp_path))
+    record = record_of(tmp_path)
+    record["provenance"]["packages"]["jax"] = "0.0.1"
+    records.write_record(only_folder(tmp_path), record)
+    capsys.readouterr()
+    assert launch.main(command(tmp_path)) == 5
+    assert "jax was 0.0.1" in capsys.readouterr().out
+    assert record_of(tmp_path) == record
+    assert launch.main(command(tmp_path, "--allow_changes")) == 0
+    continued = record_of(tmp_path)
+    assert any("jax was 0.0.1" in reason for reason in continued["not_citable"])
+    assert any("jax was 0.0.1" in change for change in continued["sessions"][-1]["changes"])
+
+
+def test_two_processes_do_not_share_a_run(undisturbed, capsys):
+    with open(only_folder(undisturbed) / ".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert launch.main(command(undisturbed)) == 2
+    assert "another process" in capsys.readouterr().err

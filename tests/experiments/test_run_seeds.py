@@ -1,0 +1,96 @@
+"""Seeds of one cell: added, at once, one by one; and the learning rate that is chosen for them."""
+
+import os
+import signal
+
+import pytest
+
+import launch
+from experiments import grid, records, screen, tasks
+from tests.experiments.runs import command, lasting, only_folder, record_of
+
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
+
+def test_new_seeds_are_added_and_old_ones_kept(tmp_path, capsys):
+    assert launch.main(command(tmp_path, seeds="(0,)", task__eval_lengths="()")) == 0
+    first = record_of(tmp_path)
+    assert launch.main(command(tmp_path, seeds="(0,1,2)", task__eval_lengths="()")) == 0
+    second = record_of(tmp_path)
+    assert second["seeds"]["0"] == first["seeds"]["0"] and second["seeds"]["1"]["outcome"] == "finished"
+    assert len({entry["sha256"]["params"] for entry in second["seeds"].values()}) == 3
+    assert second["config"]["seeds"] == [0, 1, 2] and second["summary"]["test"]["accuracy"]["n"] == 3
+    assert second["groups"] == [[0], [1, 2]] and second["differences"]["seeds"] == [0, 1, 2]
+    assert "By seed: 0: " in capsys.readouterr().out
+
+
+def test_seeds_at_once_are_the_seeds_one_by_one(tmp_path):
+    """Within 1e-4 in parameters' losses and metrics: vmapped products round differently."""
+    together, alone = (
+        (
+            launch.main(command(tmp_path / str(n), seeds="(1,2)", train__seeds_at_once=n)),
+            record_of(tmp_path / str(n)),
+        )[1]
+        for n in (2, 1)
+    )
+    assert together["groups"] == [[1, 2]] and alone["groups"] == [[1], [2]]
+    for seed in ("1", "2"):
+        for metric, value in alone["seeds"][seed]["validation"].items():
+            assert together["seeds"][seed]["validation"][metric] == pytest.approx(value, abs=1e-4)
+        lines = [
+            records.read(only_folder(tmp_path / str(n)) / f"seed-{seed}" / "metrics.jsonl") for n in (2, 1)
+        ]
+        for ours, theirs in zip(*lines, strict=True):
+            assert ours["step"] == theirs["step"] and ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
+
+
+def test_seeds_at_once_stopped_and_continued_give_the_same_bits(tmp_path, monkeypatch):
+    assert launch.main(command(tmp_path / "one", seeds="(1,2)")) == 0
+
+    def interrupt_at_seven(self, seeds, step, loss, tokens_per_second):
+        if step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", interrupt_at_seven)
+        assert launch.main(command(tmp_path / "two", seeds="(1,2)")) == 75
+    assert launch.main(command(tmp_path / "two", seeds="(1,2)")) == 0
+    assert lasting(record_of(tmp_path / "two")) == lasting(record_of(tmp_path / "one"))
+
+
+def test_an_unfinished_seed_leaves_the_run_unfinished(tmp_path, monkeypatch):
+    def interrupt(self, seeds, step, loss, tokens_per_second):
+        if seeds == "seed 1" and step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    both = {"seeds": "(0,1)", "train__seeds_at_once": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", interrupt)
+        assert launch.main(command(tmp_path, **both)) == 75
+    assert launch.main(command(tmp_path, seeds="(0,)")) == 75
+    assert record_of(tmp_path)["outcome"] == "interrupted"
+    assert launch.main(command(tmp_path, **both)) == 0
+
+
+def test_the_learning_rate_is_the_one_of_the_grid_that_validates_best(tmp_path, capsys):
+    tried = {"optimizer__learning_rate_grid": "(1e-2, 1e38)", "optimizer__schedule": "constant"}
+    assert launch.main(command(tmp_path, **tried, task__eval_lengths="()", eval__timed_steps=0)) == 0
+    record = record_of(tmp_path)
+    assert set(record["grid"]) == {"0.01", "1e+38"} and record["grid"]["1e+38"]["outcome"] == "diverged"
+    assert record["learning_rate"] == 0.01
+    assert record["seeds"]["0"]["validation"]["accuracy"] == record["grid"]["0.01"]["validation"]
+    assert "learning rate 0.01 validates best" in capsys.readouterr().out
+
+
+def test_of_the_grid_the_best_that_was_trained_is_chosen():
+    task = tasks.make("recall")
+    trials = {
+        "0.1": {"outcome": "finished", "validation": 0.5},
+        "0.01": {"outcome": "finished", "validation": 0.5},
+        "0.2": {"outcome": "diverged", "validation": None},
+        "0.3": {"outcome": "finished", "validation": 0.4},
+    }
+    assert grid.chosen(trials, task) == 0.01
+    assert grid.chosen({"0.2": trials["0.2"]}, task) is None
+    trials["0.3"]["validation"] = 0.6
+    assert grid.chosen(trials, task) == 0.3
