@@ -12,6 +12,7 @@ run. Cells are kept in results/performance.json as they are finished, so an inte
 
 import argparse
 import functools
+import itertools
 import json
 import subprocess
 import sys
@@ -22,14 +23,14 @@ import jax
 import jax.numpy as jnp
 
 import attention
-from experiments import benchmark_page, files, measure, provenance
+from experiments import benchmark_page, files, measure, provenance, records
 
 RESULTS = provenance.ROOT / "results" / "performance.json"
 PAGE = provenance.ROOT / "docs" / "performance.md"
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
 BASELINE = "jax.nn.dot_product_attention"
 SHAPE = {"batch": 1, "num_heads": 8, "head_dim": 64}
-CALLS, SECONDS = 9, 10.0  # at most so many calls, fewer (but 3) once so many seconds have passed
+CALLS, LEAST_CALLS, SECONDS = 9, 3, 10.0  # as many calls as fit into so many seconds, within these bounds
 
 
 def contenders() -> tuple[str, ...]:
@@ -50,25 +51,33 @@ def gradient(name: str, query, key, value, cotangent):
     return jax.vjp(functools.partial(attend, name), query, key, value)[1](cotangent)
 
 
+PARTS = {"forward": (attend, 3), "gradient": (gradient, 4)}  # and how many arrays each takes
+
+
 def measure_cell(name: str, length: int) -> dict[str, Any]:
-    """Time, compile time and compiled memory of forward and gradient, in this process."""
+    """Time, compile time and compiled memory of forward and gradient, in this process.
+
+    Neither is timed unless both fit: what has no gradient trains nothing.
+    """
     cell: dict[str, Any] = {
         "name": name,
         "length": length,
         "attention_sha256": provenance.code_sha256(("attention",)),
         "provenance": provenance.gather(),
     }
-    for part, function, count in (("forward", attend, 3), ("gradient", gradient, 4)):
-        inputs = fresh(length, count, 0)
+    compiled = {}
+    for part, (function, count) in PARTS.items():
         start = time.perf_counter()
-        compiled = jax.jit(functools.partial(function, name)).lower(*inputs).compile()
+        compiled[part] = jax.jit(functools.partial(function, name)).lower(*fresh(length, count, 0)).compile()
         seconds = time.perf_counter() - start
-        memory = measure.compiled_memory(compiled)
-        cell[part] = {"compile_seconds": seconds, "memory": memory}
-        if reason := measure.shortage(memory["total"], jax.devices()[0]):
-            cell[part] |= {"outcome": "out of memory (compiled)", "reason": reason}
-        else:
-            cell[part] |= {"outcome": "measured", "seconds": _timed(compiled, length, count)}
+        cell[part] = {"compile_seconds": seconds, "memory": measure.compiled_memory(compiled[part])}
+    most = max(cell[part]["memory"]["total"] for part in PARTS)
+    if reason := measure.shortage(most, jax.devices()[0]):
+        for part in PARTS:
+            cell[part] |= {"outcome": records.OUT_OF_MEMORY_COMPILED, "reason": reason}
+        return cell
+    for part, (_, count) in PARTS.items():
+        cell[part] |= {"outcome": "measured", "seconds": _timed(compiled[part], length, count)}
     return cell
 
 
@@ -80,12 +89,15 @@ def fresh(length: int, count: int, draw: int) -> list[jax.Array]:
 
 
 def _timed(compiled: Any, length: int, count: int) -> dict[str, float | int]:
-    def seconds(calls: int) -> list[float]:
-        draws = (fresh(length, count, draw) for draw in range(calls + measure.WARM_UP))
-        return measure.times(lambda arrays: compiled(*arrays), draws)
+    draws = (fresh(length, count, draw) for draw in itertools.count())
 
-    first = seconds(1)[0]
-    return measure.spread(seconds(max(3, min(CALLS, int(SECONDS / first)))))
+    def seconds(calls: int, warm_up: int) -> list[float]:
+        inputs = itertools.islice(draws, calls + warm_up)
+        return measure.times(lambda arrays: compiled(*arrays), inputs, warm_up)
+
+    first = seconds(1, measure.WARM_UP)
+    more = max(LEAST_CALLS, min(CALLS, int(SECONDS / first[0]))) - 1
+    return measure.spread(first + seconds(more, 0))
 
 
 def run_cell(name: str, length: int) -> dict[str, Any]:

@@ -70,8 +70,8 @@ def _most_memory(device: Any, reset: bool) -> dict[str, Any]:
     return {"bytes": _field("/proc/self/status", "VmHWM"), "method": method}
 
 
-def times(run: Callable[[Any], Any], inputs: Iterable[Any]) -> list[float]:
-    """Seconds of run(input) for each input but the first `WARM_UP`, every output waited for.
+def times(run: Callable[[Any], Any], inputs: Iterable[Any], warm_up: int = WARM_UP) -> list[float]:
+    """Seconds of run(input) for each input but the first `warm_up`, every output waited for.
 
     Making an input is not timed.
     """
@@ -80,7 +80,7 @@ def times(run: Callable[[Any], Any], inputs: Iterable[Any]) -> list[float]:
         start = time.perf_counter()
         jax.block_until_ready(run(value))
         seconds.append(time.perf_counter() - start)
-    return seconds[WARM_UP:]
+    return seconds[warm_up:]
 
 
 def spread(seconds: list[float]) -> dict[str, float | int]:
