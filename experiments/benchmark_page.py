@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import tables
+from experiments import provenance, tables
 
 Cell = dict[str, Any]
 FITTED_FROM = 4096  # shorter lengths are ruled by what does not grow
@@ -33,7 +33,7 @@ def exponent(lengths: list[int], values: list[float]) -> float | None:
 
 
 def _head(cells: list[Cell]) -> str:
-    origins = {origin(cell["provenance"]) for cell in cells if "provenance" in cell}
+    origins = {provenance.origin(cell["provenance"]) for cell in cells if "provenance" in cell}
     return "\n".join(
         [
             "# Performance",
@@ -43,22 +43,11 @@ def _head(cells: list[Cell]) -> str:
             "Causal self-attention, batch 1, 8 heads of width 64, float32, every variant with its default",
             "hyperparameters; one process for each cell; median of several warm calls. Backward includes the",
             "forward; quartiles are in the JSON. Temporaries are what the compiler plans beside",
-            "arguments and outputs. Trust ratios, not digits. The exponent is fitted over lengths from",
-            f"{FITTED_FROM} on; n^1 is linear.",
+            "arguments and outputs; neither part is timed unless both fit. Trust ratios, not digits. The",
+            f"exponent is fitted over lengths from {FITTED_FROM} on; n^1 is linear.",
             "",
             *(f"- {each}" for each in sorted(origins)),
         ]
-    )
-
-
-def origin(gathered: dict[str, Any]) -> str:
-    """Machine, versions and commit in one line."""
-    machine, device, git = gathered["machine"], gathered["device"], gathered["git"]
-    packages = ", ".join(f"{name} {gathered['packages'][name]}" for name in ("jax", "jaxlib", "numpy"))
-    commit = "no commit" if git is None else git["commit"][:12] + (", dirty" if git["dirty"] else "")
-    return (
-        f"{machine['processor']}, {machine['usable_cores']} cores, {device['platform']}; "
-        f"Python {gathered['python']}, {packages}; commit {commit}"
     )
 
 
