@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from configs import base
-from experiments import run, settings
+from experiments import interrupt, run, settings
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,7 +28,9 @@ def parser() -> Parser:
         "--config", required=True, action="append", help="config file; configs/base.py explains every field"
     )
     made.add_argument("--workdir", default="runs", help="folder of the runs (default: runs)")
-    made.add_argument("--dry_run", action="store_true", help="show the plan; train and write nothing")
+    made.add_argument(
+        "--dry_run", action="store_true", help="show the plan; nothing is trained, no run is begun"
+    )
     made.add_argument("--require_device", choices=("cpu", "gpu", "tpu"), help="refuse any other device")
     made.add_argument(
         "--allow_changes", action="store_true", help="continue with other code, versions or data"
@@ -61,26 +63,43 @@ def main(argv: list[str]) -> int:
     except settings.UsageError as error:
         print(f"launch.py: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("launch.py: stopped before there was anything to save", file=sys.stderr)
+        return 130
 
 
 def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
     """Run every config in a process of its own; the first exit code that is not 0, or 0.
 
-    An interruption ends the whole: SIGTERM is passed on to the one that runs, and Ctrl-C reaches it anyway.
+    An interruption ends the whole: SIGTERM is passed on to the one that runs; Ctrl-C reaches it anyway.
     """
     given = {name: value for name, value in vars(options).items() if value and name != "config"}
     flags = [f"--{name}" + ("" if value is True else f"={value}") for name, value in given.items()]
-    codes = []
-    for path in options.config:
-        child = subprocess.Popen([sys.executable, __file__, f"--config={path}", *flags, *overrides])
-        signal.signal(signal.SIGTERM, lambda *_, child=child: child.terminate())
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        code = child.wait()
-        codes.append(code if code >= 0 else 128 - code)
-        if codes[-1] in (75, 130):
-            return codes[-1]
+    codes, received, child = [], [], None
+
+    def stop(number: int, _frame: object) -> None:
+        received.append(number)
+        if child and number == signal.SIGTERM:
+            child.terminate()
+
+    before = {number: signal.signal(number, stop) for number in interrupt.EXIT_CODES}
+    try:
+        for path in options.config:
+            child = subprocess.Popen([sys.executable, __file__, f"--config={path}", *flags, *overrides])
+            if signal.SIGTERM in received:  # came while there was no child to pass it on to
+                child.terminate()
+            code = child.wait()
+            codes.append(code if code >= 0 else 128 - code)
+            if received:
+                return interrupt.EXIT_CODES[received[0]]
+            if codes[-1] in interrupt.EXIT_CODES.values():
+                return codes[-1]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return next((code for code in codes if code), 0)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))  # until a run polls for it, nothing is begun
     sys.exit(main(sys.argv[1:]))

@@ -1,5 +1,10 @@
 """A run from its command to its record: what it leaves, shows and refuses."""
 
+import os
+import signal
+import threading
+import time
+
 import pytest
 
 import launch
@@ -122,28 +127,54 @@ def test_no_config_and_no_folder_are_one_line(tmp_path, capsys):
     assert "--workdir" in capsys.readouterr().err
 
 
-def test_several_configs_run_one_after_the_other_each_in_its_own_process(tmp_path, monkeypatch):
-    started, codes = [], {"window": 3}
+# Stands for launch.py: says what it was called with and how long it takes by its config's name.
+CHILD = """
+import pathlib, signal, sys, time
+name = sys.argv[1].rpartition(":")[2]
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+with open(pathlib.Path(__file__).with_name("started"), "a") as file:
+    print(*sys.argv[1:], sep="\\t", file=file, flush=True)
+time.sleep(30 if name == "long" else 0)
+sys.exit({"window": 3, "stopped": 75}.get(name, 0))
+"""
 
-    class Child:
-        def __init__(self, arguments):
-            started.append(arguments[2:])
 
-        def wait(self):
-            return codes.get(started[-1][0].rpartition(":")[2], 0)
+@pytest.fixture
+def children(tmp_path, monkeypatch):
+    """Children of launch.py that do nothing; gives what was asked of them so far."""
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    monkeypatch.setattr(launch, "__file__", str(script))
+    return lambda: [line.split("\t") for line in script.with_name("started").read_text().splitlines()]
 
-    monkeypatch.setattr(launch.subprocess, "Popen", Child)
-    monkeypatch.setattr(launch.signal, "signal", lambda *_: None)
+
+def test_several_configs_run_one_after_the_other_each_in_its_own_process(tmp_path, children):
     first, workdir, *rest = command(tmp_path)
     configs = [f"{first}:{name}" for name in ("full", "window", "lsh")]
     spaced = [word for config in configs for word in config.split("=")]
-    for words in (configs, spaced):
+    for count, words in enumerate((configs, spaced), start=1):
         assert launch.main([*words, workdir, *rest, "--dry_run"]) == 3
-        assert started == [[config, workdir, "--dry_run", *rest] for config in configs]
-        started.clear()
-    codes["window"] = 75
-    assert launch.main([*configs, workdir, *rest]) == 75 and len(started) == 2
-    codes["window"] = -9
-    assert launch.main([*configs, workdir, *rest]) == 137
-    started.clear()
-    assert launch.main([*configs, f"{first}:lhs", workdir, *rest]) == 2 and not started
+        assert children() == [[config, workdir, "--dry_run", *rest] for config in configs] * count
+    assert launch.main([*configs, f"{first}:lhs", workdir, *rest]) == 2 and len(children()) == 6
+
+
+def test_an_interruption_ends_all_of_several(children, monkeypatch):
+    def configs():
+        return [words[0] for words in children()]
+
+    monkeypatch.setattr(launch.settings, "load", lambda path, overrides: path)
+    assert launch.main(["--config=a:stopped", "--config=b:full"]) == 75
+    assert configs() == ["--config=a:stopped"]
+    before = signal.getsignal(signal.SIGTERM)
+
+    def terminate():
+        while "--config=b:long" not in configs():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=terminate)
+    thread.start()
+    assert launch.main(["--config=a:full", "--config=b:long", "--config=c:full"]) == 75
+    thread.join()
+    assert configs()[-1] == "--config=b:long"
+    assert signal.getsignal(signal.SIGTERM) is before
