@@ -10,13 +10,18 @@ from typing import Any
 
 import jax
 
+from experiments import files
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("attention", "experiments")
 # What a working tree may differ in: all but what measuring itself writes.
 WRITTEN = ("results", "docs/performance.md", "docs/savings.md", "docs/kills.md", "docs/images", "README.md")
 SOURCES = (".", *(f":(exclude){path}" for path in WRITTEN))
+# What is new counts if it can be code; runs may be kept inside the checkout.
+NEW_SOURCES = (*(f"*{suffix}" for suffix in (".py", ".cfg", ".toml")), *SOURCES[1:])
 # Packages whose version can change a bit of the result; the others are recorded too.
 NUMERIC = ("jax", "jaxlib", "flax", "optax", "numpy", "grain", "orbax-checkpoint", "ml_collections")
+DEVICE_LIBRARIES = ("jax-cuda", "jax-rocm", "jax-metal", "nvidia-", "libtpu")
 SWITCHES = ("XLA_", "OMP_", "MKL_", "LIBTPU_", "GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD")  # environment
 JAX_SETTINGS = (
     "jax_default_matmul_precision",
@@ -66,22 +71,45 @@ def git() -> dict[str, Any] | None:
     top, commit = _git("rev-parse", "--show-toplevel"), _git("rev-parse", "HEAD")
     if top is None or commit is None or Path(top.strip()).resolve() != ROOT:
         return None
-    status, changed = _git("status", "--porcelain", "--", *SOURCES) or "", diff()
+    tracked, changed = _git("status", "--porcelain", "--untracked-files=no", "--", *SOURCES), diff()
+    known = ["git status failed"] if tracked is None else tracked.splitlines()
+    status = known + [f"?? {path}" for path in _new_files()]
     return {
         "commit": commit.strip(),
-        "dirty": bool(status.strip()),
-        "status": status.splitlines(),
-        "diff_sha256": hashlib.sha256(changed.encode()).hexdigest() if changed else None,
+        "dirty": bool(status),
+        "status": status,
+        "diff_sha256": hashlib.sha256(_bytes(changed)).hexdigest() if changed else None,
     }
 
 
 def diff() -> str:
-    """What the working tree has beyond the commit, new files too; "" if nothing or no git checkout."""
+    """What the working tree has beyond the commit, new source files too; "" if nothing or no git checkout.
+
+    Bytes that are not UTF-8 are surrogates (PEP 383).
+    """
     tracked = _git("diff", "HEAD", "--", *SOURCES) or ""
-    new = (_git("ls-files", "--others", "--exclude-standard", "--", *SOURCES) or "").splitlines()
     # With --no-index git's exit status says whether the files differ.
-    parts = [_git("diff", "--no-index", "--", os.devnull, path, accepted=(0, 1)) or "" for path in new]
+    parts = [
+        _git("diff", "--no-index", "--", os.devnull, path, accepted=(0, 1)) or "" for path in _new_files()
+    ]
     return tracked + "".join(parts)
+
+
+def keep_diff(folder: Path) -> None:
+    """Keep what the working tree has beyond the commit, if anything, in a folder."""
+    if changed := _bytes(diff()):
+        files.write(folder / f"dirty-{hashlib.sha256(changed).hexdigest()[:8]}.diff", changed)
+
+
+def origin(gathered: dict[str, Any]) -> str:
+    """Machine, versions and commit in one line."""
+    machine, device, git = gathered["machine"], gathered["device"], gathered["git"]
+    packages = ", ".join(f"{name} {gathered['packages'][name]}" for name in ("jax", "jaxlib", "numpy"))
+    commit = "no commit" if git is None else git["commit"][:12] + (", dirty" if git["dirty"] else "")
+    return (
+        f"{machine['processor']}, {machine['usable_cores']} cores, {device['platform']}; "
+        f"Python {gathered['python']}, {packages}; commit {commit}"
+    )
 
 
 def packages() -> dict[str, str]:
@@ -107,7 +135,8 @@ def device() -> dict[str, Any]:
     """Platform, kind and number of the devices that there are, and how many of them are used."""
     devices = jax.devices()
     kind = {"platform": devices[0].platform, "kind": devices[0].device_kind}
-    return {**kind, "count": len(devices), "used": 1}
+    runtime = " ".join(devices[0].client.platform_version.split())
+    return {**kind, "count": len(devices), "used": 1, "runtime": runtime}
 
 
 def idle_accelerator() -> str | None:
@@ -128,6 +157,12 @@ def _decisive(gathered: dict[str, Any]) -> dict[str, Any]:
         CODE: gathered["code_sha256"],
         "Python": gathered["python"],
         **{name: gathered["packages"].get(name) for name in NUMERIC},
+        "the device's libraries": " ".join(
+            f"{name} {version}"
+            for name, version in gathered["packages"].items()
+            if name.replace("_", "-").startswith(DEVICE_LIBRARIES)
+        ),
+        "runtime": device.get("runtime"),
         "device": f"{device['count']} x {device['platform']} {device['kind']}",
         "processor": gathered["machine"]["processor"],
         "usable cores": gathered["machine"]["usable_cores"],
@@ -153,7 +188,16 @@ def _processor() -> str:
 def _git(*arguments: str, accepted: tuple[int, ...] = (0,)) -> str | None:
     command = ["git", "-C", str(ROOT), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode in accepted else None
+    return os.fsdecode(done.stdout) if done.returncode in accepted else None
+
+
+def _new_files() -> list[str]:
+    found = _git("ls-files", "--others", "--exclude-standard", "-z", "--", *NEW_SOURCES) or ""
+    return [path for path in found.split("\0") if path]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from experiments import (
     contents,
-    files,
     optimizer,
     program,
     provenance,
@@ -24,7 +23,7 @@ from experiments import (
     train,
     work,
 )
-from experiments.checkpoint import StructureError
+from experiments.checkpoint import DamagedError, StructureError
 from experiments.checks import UsageError, check_data
 from experiments.config import Config
 from experiments.contents import Cell, Record
@@ -144,7 +143,7 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
         return NOT_COMPARABLE
     contents.begin_session(record, cell, changes)
     try:
-        _keep_diff(folder, record)
+        provenance.keep_diff(folder)
         records.write_record(folder, record)
     except OSError as error:
         if error.errno not in DISK:
@@ -168,12 +167,6 @@ def _begun(folder: Path) -> Record | None:
             "it is left as it is: give another --workdir"
         )
     return record
-
-
-def _keep_diff(folder: Path, record: Record) -> None:
-    git = record["sessions"][-1]["git"]
-    if git and git["diff_sha256"]:
-        files.write(folder / f"dirty-{git['diff_sha256'][:8]}.diff", provenance.diff())
 
 
 def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[int], profile: bool) -> int:
@@ -207,6 +200,8 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
         return records.INTERRUPTED, 130, "stopped before it could save"
     if isinstance(error, StructureError):
         return records.FAILED, NOT_COMPARABLE, line
+    if isinstance(error, DamagedError):
+        return records.INTERRUPTED, 75, f"{line}; the same command continues from what is whole"
     if _is_disk(error):
         return records.INTERRUPTED, 75, f"nothing can be written: {line[:300]}"
     if isinstance(error, MemoryError) or (

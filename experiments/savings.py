@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
-from experiments import benchmark_page, files, program, provenance, settings, tables
+from experiments import files, program, provenance, settings, tables
 
 CONFIG = provenance.ROOT / "configs" / "base.py"
 PAGE = provenance.ROOT / "docs" / "savings.md"
@@ -68,7 +68,7 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 def page(rows: dict[str, dict[str, Any]]) -> str:
     """The whole page."""
-    origin = benchmark_page.origin(next(iter(rows.values()))["provenance"])
+    origin = provenance.origin(next(iter(rows.values()))["provenance"])
     return "\n".join(
         [
             "# What saves memory, and what it costs",

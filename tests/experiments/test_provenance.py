@@ -52,6 +52,33 @@ def test_git_states_commit_and_dirt(project):
     assert "+x = 2" in provenance.diff()
 
 
+def test_new_code_is_dirt_whatever_its_name_and_bytes_and_a_run_is_not(project, tmp_path):
+    run(project, "init", "-q")
+    run(project, "add", ".")
+    run(project, "commit", "-qm", "start")
+    (project / "exp" / "run").mkdir(parents=True)
+    (project / "exp" / "run" / "record.json").write_text("{}")
+    (project / "notes.txt").write_bytes(b"caf\xe9")
+    clean = provenance.git()
+    assert clean is not None and not clean["dirty"] and provenance.diff() == ""
+    (project / "attention" / "n\u00f6tig.py").write_bytes(b"# caf\xe9\n")
+    found = provenance.git()
+    assert found is not None and found["dirty"] and found["diff_sha256"]
+    provenance.keep_diff(tmp_path)
+    (kept,) = tmp_path.glob(f"dirty-{found['diff_sha256'][:8]}.diff")
+    assert b"+# caf\xe9" in kept.read_bytes()
+
+
+def test_where_git_does_not_answer_nothing_is_called_clean(project, monkeypatch):
+    run(project, "init", "-q")
+    run(project, "add", ".")
+    run(project, "commit", "-qm", "start")
+    ask = provenance._git
+    monkeypatch.setattr(provenance, "_git", lambda *a, **k: None if a[0] == "status" else ask(*a, **k))
+    found = provenance.git()
+    assert found is not None and found["dirty"]
+
+
 def test_a_checkout_around_an_installed_copy_is_not_taken_for_ours(project):
     run(project.parent, "init", "-q")
     assert provenance.git() is None
@@ -70,3 +97,7 @@ def test_differences_name_what_changed():
     assert set(changed) == {provenance.CODE, "jax", "device", "environment"}
     assert changed["jax"] == ("0.1", now["packages"]["jax"])
     assert changed["device"][0] == "1 x cpu H200"
+    then = copy.deepcopy(now)
+    then["packages"]["nvidia-cudnn-cu13"] = "9.1"
+    then["device"]["runtime"] = "CUDA 13"
+    assert set(provenance.differences(then, now)) == {"the device's libraries", "runtime"}
