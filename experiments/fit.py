@@ -312,7 +312,7 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
             "validation": track.best["validation"],
             "test": test,
             "test_at_length": own,
-            "at_chance": bool(test) and chance.at_chance(task, test[task.primary], task.splits["test"]),
+            "at_chance": bool(test) and chance.at_chance(task, test[task.primary]),
             "sha256": _digests(course.state, best, index),
             "timing": course.seconds,
         }

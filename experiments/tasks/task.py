@@ -38,6 +38,7 @@ class Task(abc.ABC):
     causal: ClassVar[bool] = True
     primary: ClassVar[str]  # the metric that decides which step is best
     better: ClassVar[Literal["lower", "higher"]]
+    blind: ClassVar[tuple[str, ...]] = ("majority",)  # baselines, if it has them, that do not see the input
 
     length: int
     eval_lengths: tuple[int, ...]
