@@ -21,7 +21,8 @@ def train_iterator(task: Task, seed: int, batch_size: int) -> grain.DatasetItera
     items = task.source("train", seed)
     source = grain.MapDataset.source(items)
     if len(items) < ENDLESS:
-        source = source.shuffle(seed).repeat()
+        # Grain shuffles epoch e by seed + e: plain seeds would share their orders, one epoch apart.
+        source = source.shuffle(int(np.random.SeedSequence(seed).generate_state(1)[0]) // 2).repeat()
     read = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2 * batch_size)
     return iter(source.to_iter_dataset(read).batch(batch_size, drop_remainder=True))
 

@@ -92,6 +92,7 @@ def test_seeds_train_in_different_orders_and_every_item_is_read(task):
         every = read(0, 2 * size)
         rest = len(every) // 2
         assert len(set(every[:rest])) == rest and every[:rest] != every[rest:]
+        assert every[rest:] != read(1, size)  # a seed's next epoch is not its neighbour's first
 
 
 def test_baselines_beat_chance(task):
