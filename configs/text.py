@@ -1,6 +1,6 @@
 """Sentiment of film reviews, 1,024 bytes of each, with any attention:
 
-pip install 'attention-bench[data]'
+pip install -e '.[data]'
 python launch.py --config=configs/text.py:window
 """
 

