@@ -39,7 +39,7 @@ def get_config() -> Any:
 
     optimizer = config.optimizer = ConfigDict()  # AdamW
     optimizer.learning_rate = 6e-3  # the highest
-    # Rates to try with the first seed; all seeds then train with the one that validates best. (): none.
+    # Rates to try with seed 0; all seeds then train with the one that validates best. (): none.
     optimizer.learning_rate_grid = ()
     optimizer.schedule = "cosine"  # cosine (to 0 at the last step), rsqrt, constant
     optimizer.warmup_steps = 20  # linear, before the schedule

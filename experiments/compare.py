@@ -8,12 +8,14 @@ from typing import Any
 from scipy import stats
 
 from experiments import provenance, records
+from experiments.config import flat
 from experiments.settings import INCIDENTAL
 
 Record = dict[str, Any]
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
+ROUNDING = 1e-4  # a difference that the order of additions alone can make, and that is no claim
 
 
 def refusals(one: Record, other: Record) -> list[str]:
@@ -44,6 +46,9 @@ def labels(one: Record, other: Record) -> list[str]:
         for name in names
         if ours.get(name) != theirs.get(name) and name not in INCIDENTAL and not name.startswith("attention.")
     ]
+    together = _most_at_once(other)
+    if together != _most_at_once(one):
+        phrases.append(f"{together} seeds at once" if together > 1 else "seeds one by one")
     changed = provenance.differences(one["provenance"], other["provenance"])
     return phrases + ["other code"] * (provenance.CODE in changed) + remarks(other)
 
@@ -68,17 +73,12 @@ def remarks(record: Record) -> list[str]:
     return phrases + ["not citable"] * bool(record["not_citable"])
 
 
+def _most_at_once(record: Record) -> int:
+    return max(map(len, record["groups"]), default=1)
+
+
 def _range(values: list[int]) -> str:
     return str(values[0]) if values[0] == values[-1] else f"{values[0]}-{values[-1]}"
-
-
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one, with dotted names."""
-    result = {}
-    for name, value in tree.items():
-        dotted = f"{prefix}{name}"
-        result |= flat(value, f"{dotted}.") if isinstance(value, dict) else {dotted: value}
-    return result
 
 
 def scores(record: Record, metric: str, length: int | None = None) -> dict[str, float]:
@@ -92,7 +92,7 @@ def scores(record: Record, metric: str, length: int | None = None) -> dict[str, 
     return {seed: value for seed, value in found.items() if value is not None}
 
 
-def interval(values: Sequence[float]) -> dict[str, float | int | None]:
+def interval(values: Sequence[float]) -> dict[str, Any]:
     """Mean and half the width of its 95% Student-t interval (None below two values), with n."""
     count = len(values)
     if count == 0:
@@ -119,19 +119,21 @@ def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
 
 
 def claims(found: Sequence[Record]) -> list[dict[str, Any]]:
-    """Every pair of records that can be tested: {"better", "worse", "p"}, Holm-corrected over these pairs.
+    """Every pair of records that can be tested: {"better", "worse", "by", "p"}, Holm-corrected over these.
 
-    "better" is the record with the better mean over the seeds in common.
+    "better" is the record with the better mean over the seeds in common, and "by" the `interval` of the
+    differences between the two, seed by seed.
     """
     pairs = []
     for one, other in itertools.combinations(found, 2):
         metric, lower = one["task"]["primary"], one["task"]["better"] == "lower"
         ours, theirs = scores(one, metric), scores(other, metric)
         if (p := paired(ours, theirs)) is not None:
-            common = ours.keys() & theirs.keys()
-            ahead = math.fsum(ours[seed] - theirs[seed] for seed in common) * (-1 if lower else 1)
+            common = sorted(ours.keys() & theirs.keys())
+            by = interval([ours[seed] - theirs[seed] for seed in common])
+            ahead = by["mean"] * (-1 if lower else 1)
             first, second = (one, other) if ahead >= 0 else (other, one)
-            pairs.append({"better": first, "worse": second, "p": p})
+            pairs.append({"better": first, "worse": second, "by": by | {"mean": abs(by["mean"])}, "p": p})
     corrected = holm([pair["p"] for pair in pairs])
     return [pair | {"p": p} for pair, p in zip(pairs, corrected, strict=True)]
 

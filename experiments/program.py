@@ -20,6 +20,11 @@ DETERMINISTIC = {"xla_gpu_deterministic_ops": True}  # a CPU's programs are so a
 
 PROFILED = 3  # steps
 
+_from_cache: list[str] = []  # a word for each program that jax found in its compilation cache
+jax.monitoring.register_event_listener(
+    lambda event, **_: _from_cache.append(event) if event == "/jax/compilation_cache/cache_hits" else None
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -31,7 +36,7 @@ class Program:
     those that are not active stay as they are.
     `evaluate[length]`: (parameters, batch) -> {metric: (sums, weights)}.
     `compile_seconds` and `memory` have the training step, the forward pass at the task's length, and those at
-    its `eval_lengths`.
+    its `eval_lengths`; `cached` names those that were not compiled but found in the compilation cache.
     """
 
     config: Config
@@ -43,6 +48,7 @@ class Program:
     evaluate: dict[int, jax.stages.Compiled]
     memory: dict[str, dict[str, int]]
     compile_seconds: dict[str, float]
+    cached: tuple[str, ...] = ()
 
 
 def build(config: Config, task: Task, num_seeds: int = 1) -> Program:
@@ -53,7 +59,7 @@ def build(config: Config, task: Task, num_seeds: int = 1) -> Program:
     state = _for_seeds(one, num_seeds)
     batch = _for_seeds(data.abstract_batch(task, config.train.batch_size), num_seeds)
     compiler = functools.partial(_compile, deterministic=config.train.deterministic)
-    init, _ = compiler(
+    init, *_ = compiler(
         jax.jit(_over_seeds(functools.partial(train.init_state, config, task), num_seeds)), seeds
     )
     step = jax.jit(_over_seeds(_if_active(train.train_step(config, task)), num_seeds), donate_argnums=0)
@@ -71,8 +77,9 @@ def build(config: Config, task: Task, num_seeds: int = 1) -> Program:
         init,
         programs["training_step"][0],
         {length: programs[forward_name(task, length)][0] for length in lengths},
-        {name: measure.compiled_memory(compiled) for name, (compiled, _) in programs.items()},
-        {name: seconds for name, (_, seconds) in programs.items()},
+        {name: measure.compiled_memory(compiled) for name, (compiled, _, _) in programs.items()},
+        {name: seconds for name, (_, seconds, _) in programs.items()},
+        tuple(name for name, (_, _, cached) in programs.items() if cached),
     )
 
 
@@ -112,12 +119,12 @@ def _if_active(step: Callable[..., Any]) -> Callable[..., Any]:
     return masked
 
 
-def _compile(function: Any, *inputs: Any, deterministic: bool) -> tuple[jax.stages.Compiled, float]:
-    start = time.perf_counter()
+def _compile(function: Any, *inputs: Any, deterministic: bool) -> tuple[jax.stages.Compiled, float, bool]:
+    start, hits = time.perf_counter(), len(_from_cache)
     lowered = function.lower(*inputs)
     on_gpu = jax.devices()[0].platform == "gpu"
     compiled = lowered.compile(DETERMINISTIC if deterministic and on_gpu else None)
-    return compiled, time.perf_counter() - start
+    return compiled, time.perf_counter() - start, len(_from_cache) > hits
 
 
 def profile(built: Program, folder: Path) -> None:

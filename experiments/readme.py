@@ -5,6 +5,7 @@ python -m experiments.readme --check   # exit 1 if they are out of step
 """
 
 import argparse
+import collections
 import dataclasses
 import math
 import re
@@ -102,9 +103,23 @@ def claims_text(group: list[Record]) -> str:
     found = compare.claims(group)
     if not found:
         return f"No difference was tested: a paired t-test wants {compare.LEAST_PAIRS} seeds in common."
-    shown = [claim for claim in found if claim["p"] < 1 - compare.CONFIDENCE]
-    names = [[f"`{claim[side]['attention']['text']}`" for side in ("better", "worse")] for claim in shown]
-    lines = [f"{' over '.join(pair)} (p = {c['p']:.2g})" for pair, c in zip(names, shown, strict=True)]
+    shown = [
+        claim
+        for claim in found
+        if claim["p"] < 1 - compare.CONFIDENCE and claim["by"]["mean"] > compare.ROUNDING
+    ]
+    texts = collections.Counter(record["attention"]["text"] for record in group)
+
+    def name(record: Record) -> str:
+        text = record["attention"]["text"]
+        return f"`{text}`" if texts[text] == 1 else f"`{record['name']}-{record['identity']}`"
+
+    names = [[name(claim[side]) for side in ("better", "worse")] for claim in shown]
+    lines = [
+        f"{' over '.join(pair)} by {c['by']['mean']:.2g} ± {c['by']['half_width']:.1g} "
+        f"(n = {c['by']['n']}, p = {c['p']:.1g})"
+        for pair, c in zip(names, shown, strict=True)
+    ]
     rest, untested = len(found) - len(shown), math.comb(len(group), 2) - len(found)
     return (
         f"Better by a paired t-test over seeds, Holm-corrected over {len(found)} pairs: "

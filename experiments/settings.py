@@ -18,7 +18,7 @@ from ml_collections import ConfigDict, config_dict, config_flags
 import attention
 from experiments import tasks
 from experiments.checks import RULES, UsageError, check_fields, check_known, check_together, refuse
-from experiments.config import Config
+from experiments.config import Config, flat
 from experiments.tasks.task import Task
 
 # Sections that name something: how to ask for its fields and their defaults, and how to build it.
@@ -26,7 +26,7 @@ NAMED: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[..., Any]]] = {
     "attention": (attention.hyperparameters, attention.make),
     "task": (tasks.hyperparameters, tasks.make),
 }
-# What has no bearing on the numbers.
+# What has no bearing on the numbers: `seeds_at_once` only within rounding, and a table says where it differs.
 INCIDENTAL = (
     "name", "seeds", "train.checkpoint_every", "train.log_every", "train.seeds_at_once", "eval.timed_steps",
 )  # fmt: skip
@@ -47,7 +47,7 @@ def load(path: str, overrides: list[str]) -> Config:
         given = config[section].to_dict() if name == config[section].name else {}
         config[section] = _resolve(section, given | {"name": name})
     config = _override(config, values)
-    check_fields({f: v for f, v in _flat(config).items() if f.partition(".")[0] not in NAMED})
+    check_fields({f: v for f, v in flat(config).items() if f.partition(".")[0] not in NAMED})
     check_together(config, variant(config), task(config))
     return config.lock()
 
@@ -65,16 +65,16 @@ def task(config: Config) -> Task:
 def differences(config: Config, defaults: Config) -> dict[str, Any]:
     """Fields, as "section.field", that differ from `defaults` (base's) or, inside attention and task, from
     the defaults of what is named there."""
-    reference = _flat(defaults)
+    reference = flat(defaults)
     for section, (hyperparameters, _) in NAMED.items():
         own = hyperparameters(config[section].name)
         reference |= {f"{section}.{field}": default for field, default in own.items()}
-    return {field: value for field, value in _flat(config).items() if value != reference[field]}
+    return {field: value for field, value in flat(config).items() if value != reference[field]}
 
 
 def identity(config: Config) -> str:
     """Ten hexadecimal digits that differ where two configs ask for different numbers."""
-    deciding = {field: value for field, value in _flat(config).items() if field not in INCIDENTAL}
+    deciding = {field: _number(value) for field, value in flat(config).items() if field not in INCIDENTAL}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:10]
 
 
@@ -131,14 +131,14 @@ def _resolve(section: str, given: dict[str, Any]) -> ConfigDict:
 
 def _override(config: Config, values: dict[str, str]) -> Config:
     for field, value in values.items():
-        check_known(field, _flat(config))
+        check_known(field, flat(config))
         arguments = ["config", f"--config.{field}={value}"]
         private = flags.FlagValues()
         try:
             config_flags.DEFINE_config_dict("config", config, flag_values=private, sys_argv=arguments)
             private(arguments)
         except (flags.Error, ValueError, TypeError) as error:
-            like = _flat(config)[field]
+            like = flat(config)[field]
             accepted = RULES[field][0] if field in RULES else f"of type {type(like).__name__}, like {like!r}"
             refuse(field, value, accepted, cause=error)
         config = private["config"].value
@@ -152,13 +152,12 @@ def _make(section: str, config: Config) -> Any:
         raise UsageError(f"config.{section}: {_line(error)}") from error
 
 
-def _flat(config: Config, prefix: str = "") -> dict[str, Any]:
-    flat = {}
-    for field, value in config.items():
-        flat |= (
-            _flat(value, f"{prefix}{field}.") if isinstance(value, ConfigDict) else {prefix + field: value}
-        )
-    return flat
+def _number(value: Any) -> Any:
+    """1 and 1.0 ask for the same."""
+    if isinstance(value, list | tuple):
+        return [_number(each) for each in value]
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole else value
 
 
 def _line(error: BaseException) -> str:

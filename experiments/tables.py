@@ -142,7 +142,7 @@ def costs(record: Record) -> dict[str, str]:
     """What a run took, by COSTS: of one training step median and quartiles; "-" for what is not known."""
     speed, memory = record["speed"].get("training_step"), record["memory"]
     compiled = record["speed"].get("compile_seconds", {}).get("training_step")
-    cached = record["speed"].get("compile_from_cache")
+    cached = "training_step" in record["speed"].get("cached", ())
     values = (
         "{median:.4g} ({low:.3g}-{high:.3g})".format_map({k: 1000 * v for k, v in speed.items()})
         if speed

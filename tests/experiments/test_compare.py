@@ -18,6 +18,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
         "identity": "abcd1234",
         "outcome": "finished",
         "not_citable": [],
+        "groups": [[0]],
         "config": {
             "name": name,
             "seeds": [0],

@@ -64,8 +64,13 @@ def test_claims_are_in_the_text():
     low = complete("low", [1.0 + n / 100 for n in range(8)])
     high = complete("high", [2.0 + n * n / 1000 for n in range(8)])
     text = readme.task_section([high, low, complete("few")])
-    assert "Holm-corrected over 1 pairs: `low(size=[3])` over `high(size=[3])` (p = " in text
+    assert (
+        "Holm-corrected over 1 pairs: `low(size=[3])` over `high(size=[3])` by 0.98 ± 0.007 (n = 8, p = "
+        in text
+    )
     assert "2 pairs were not tested" in text
+    rounded = complete("other", [1.0 + n / 100 + 1e-6 * (1 + n % 2) for n in range(8)])
+    assert "Holm-corrected over 1 pairs: none. For 1 other pairs no" in readme.task_section([low, rounded])
 
 
 def test_records_that_do_not_compare_are_not_published():
@@ -115,7 +120,7 @@ def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):
     killed["attention"]["name"] = "lsh"
     for name, each in (("full", made), ("killed", killed)):
         records.write_record(make(tmp_path / name), each)
-    line = {"step": 5, "split": "validation", "bits_per_byte": 3.0}
+    line = {"step": 5, "split": "validation", made["task"]["primary"]: 3.0}
     records.append(make(tmp_path / "full" / "seed-0") / "metrics.jsonl", line)
     files.write_json(
         tmp_path / "performance.json", [cell("full", 1024, 0.1), cell(benchmark.BASELINE, 1024, 0.2)]
