@@ -44,18 +44,19 @@ def do(work: Work) -> tuple[str, str | None]:
     single = program.build(cell.config, cell.task)
     record["memory"] |= single.memory
     record["speed"]["compile_seconds"] = single.compile_seconds
-    record["speed"]["compile_from_cache"] = jax.config.jax_compilation_cache_dir is not None  # pyright: ignore[reportAttributeAccessIssue]
+    record["speed"]["cached"] = list(single.cached)
     if reason := shortage(single):
         return records.OUT_OF_MEMORY_COMPILED, reason
-    single = without_what_does_not_fit(single, record)
     work.save()
     if todo := left(record, cell):
+        record["not_evaluated"] = what_does_not_fit(single)
+        single = without(single, record["not_evaluated"])
         rate = _learning_rate(work)
         if rate is None:
             return records.DIVERGED, "at every learning rate of the grid"
         if rate != cell.config.optimizer.learning_rate:
             cell = dataclasses.replace(cell, config=grid.with_rate(cell.config, rate))
-            single = without_what_does_not_fit(program.build(cell.config, cell.task), record)
+            single = without(program.build(cell.config, cell.task), record["not_evaluated"])
         if reason := _train(dataclasses.replace(work, cell=cell), single, todo):
             return records.OUT_OF_MEMORY_COMPILED, reason
     if unmeasured(record, cell):
@@ -78,16 +79,24 @@ def shortage(built: program.Program) -> str | None:
     return measure.shortage(needed, jax.devices()[0])
 
 
-def without_what_does_not_fit(built: program.Program, record: Record) -> program.Program:
-    """The program without evaluations at other lengths that do not fit; the record says which and why."""
-    fitting = {}
-    for length, compiled in built.evaluate.items():
-        needed = built.memory[program.forward_name(built.task, length)]["total"]
-        if measure.shortage(needed, jax.devices()[0]):
-            record["not_evaluated"][str(length)] = f"{records.OUT_OF_MEMORY_COMPILED}: {needed} bytes"
-        else:
-            fitting[length] = compiled
-    return dataclasses.replace(built, evaluate=fitting)
+def what_does_not_fit(built: program.Program) -> dict[str, str]:
+    """Lengths other than the task's at which evaluation does not fit, and why."""
+    needed = {
+        length: built.memory[program.forward_name(built.task, length)]["total"]
+        for length in built.evaluate
+        if length != built.task.length
+    }
+    return {
+        str(length): f"{records.OUT_OF_MEMORY_COMPILED}: {count} bytes"
+        for length, count in needed.items()
+        if measure.shortage(count, jax.devices()[0])
+    }
+
+
+def without(built: program.Program, lengths: dict[str, str]) -> program.Program:
+    """The program without evaluation at some lengths."""
+    kept = {length: compiled for length, compiled in built.evaluate.items() if str(length) not in lengths}
+    return dataclasses.replace(built, evaluate=kept)
 
 
 def _learning_rate(work: Work) -> float | None:
@@ -122,8 +131,8 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
     size = min(config.train.seeds_at_once or AT_ONCE, max(1, len(fresh)))
     built = {1: single}
     while fresh and size > 1:
-        built[size] = without_what_does_not_fit(program.build(config, work.cell.task, size), record)
-        if not shortage(built[size]):
+        built[size] = without(program.build(config, work.cell.task, size), record["not_evaluated"])
+        if not shortage(built[size]) and not what_does_not_fit(built[size]):
             break
         size = (size + 1) // 2
     record["groups"] += [fresh[start : start + size] for start in range(0, len(fresh), size)]
@@ -135,7 +144,8 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
                 built[count] = program.build(config, work.cell.task, count)
                 if reason := shortage(built[count]):
                     return f"{count} seeds that began together: {reason}"
-                built[count] = without_what_does_not_fit(built[count], record)
+                record["not_evaluated"] |= what_does_not_fit(built[count])
+                built[count] = without(built[count], record["not_evaluated"])
             entries = fit(Fit(built[count], tuple(group), work.folder, work.check, work.report))
             record["seeds"] |= records.plain({str(seed): entry for seed, entry in entries.items()})
             work.save()
