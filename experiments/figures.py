@@ -1,5 +1,6 @@
 """Pictures of results, drawn by matplotlib."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +16,50 @@ from experiments import files, records
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito
 MARKERS = "os^vDPX"
+PANELS_A_ROW = 2
+Record = dict[str, Any]
 
 
 def results(folder: Path, path: Path) -> None:
-    """Learning curves of the runs on `bytes` in `folder`, and time by length from its performance.json."""
-    timed = (folder / "performance.json").exists()
-    figure, axes = plt.subplots(
-        1, 1 + timed, figsize=(5.5 * (1 + timed), 4.2), layout="constrained", squeeze=False
-    )
-    _learning_curves(axes[0, 0], folder)
-    if timed:
-        _time_by_length(axes[0, 1], folder / "performance.json")
+    """Learning curves of the runs in `folder`, a panel for each task; time by length from its benchmark."""
+    tasks: dict[str, list[tuple[Path, Record]]] = {}
+    for at, record in records.find(folder)[0]:
+        tasks.setdefault(record["task"]["name"], []).append((at, record))
+    timed = folder / "performance.json"
+    count = len(tasks) + timed.exists()
+    columns = max(1, min(PANELS_A_ROW, count))
+    rows = max(1, math.ceil(count / columns))
+    size = (5.5 * columns, 4.2 * rows)
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    panels = iter(axes.flat)
+    for _, runs in sorted(tasks.items()):
+        _learning_curves(next(panels), runs)
+    if timed.exists():
+        _time_by_length(next(panels), timed)
+    for panel in panels:
+        panel.set_axis_off()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
 
-def _learning_curves(axes: Axes, folder: Path) -> None:
-    runs = [(at, record) for at, record in records.find(folder)[0] if record["task"]["name"] == "bytes"]
+def _learning_curves(axes: Axes, runs: list[tuple[Path, Record]]) -> None:
+    """Validation score by step: a line for each seed, one name for all seeds of a run."""
+    task = runs[0][1]["task"]
     for at, record in runs:
-        seed = next(iter(record["seeds"]), None)
-        lines = [
-            line
-            for line in records.read(at / f"seed-{seed}" / "metrics.jsonl")
-            if line["split"] == "validation"
-        ]
-        steps, bits = [line["step"] for line in lines], [line["bits_per_byte"] for line in lines]
-        axes.plot(steps, bits, label=record["attention"]["text"], **_style(record["attention"]["name"]))
-    for name, value in (runs[0][1]["task"]["baselines"] if runs else {}).items():
+        name = record["attention"]["text"]
+        for number, seed in enumerate(sorted(record["seeds"], key=int)):
+            lines = records.read(at / f"seed-{seed}" / "metrics.jsonl")
+            course = [line for line in lines if line["split"] == "validation"]
+            steps, scores = [line["step"] for line in course], [line[task["primary"]] for line in course]
+            (line,) = axes.plot(steps, scores, **_style(record["attention"]["name"]))
+            line.set(label=None if number else name, linewidth=1.5 / math.sqrt(len(record["seeds"])))
+    for name, value in task["baselines"].items():
         axes.axhline(value, color="0.6", linewidth=0.8, linestyle=":")
-        axes.annotate(
-            name, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4", size=8
-        )
-    axes.set(xlabel="training step", ylabel="validation bits per byte", title="bytes: learning curves")
+        where = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+        axes.annotate(name, (1, value), color="0.4", size=8, **where)
+    metric = task["primary"].replace("_", " ")
+    axes.set(xlabel="training step", ylabel=f"validation {metric}", title=f"{task['name']}: learning curves")
     axes.legend(fontsize=8)
 
 

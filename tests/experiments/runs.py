@@ -1,5 +1,7 @@
 """A run of launch.py that takes seconds, and what it left."""
 
+import os
+import signal
 from pathlib import Path
 
 import launch
@@ -33,6 +35,16 @@ def command(workdir, *flags, **changes):
     values = TINY | {name.replace("__", "."): value for name, value in changes.items()}
     overrides = [f"--config.{name}={value}" for name, value in values.items()]
     return [f"--config={ROOT}/configs/recall.py", f"--workdir={workdir}", *overrides, *flags]
+
+
+def stopping_at(step, number=signal.SIGTERM, seeds=None):
+    """For `screen.Live.step`: sends this process a signal once `seeds` (None: any) have taken a step."""
+
+    def told(self, label, at, loss, tokens_per_second):
+        if at == step and seeds in (None, label):
+            os.kill(os.getpid(), number)
+
+    return told
 
 
 def only_folder(workdir):

@@ -14,7 +14,7 @@ import pytest
 
 import launch
 from experiments import checkpoint, fit, measure, program, records, screen
-from tests.experiments.runs import ROOT, command, lasting, only_folder, record_of
+from tests.experiments.runs import ROOT, command, lasting, only_folder, record_of, stopping_at
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -31,12 +31,8 @@ sys.exit(launch.main(sys.argv[1:]))
 def test_a_signal_saves_and_the_same_command_continues(
     undisturbed, tmp_path, monkeypatch, capsys, number, code
 ):
-    def interrupt_at_seven(self, seeds, step, loss, tokens_per_second):
-        if step == 7:
-            os.kill(os.getpid(), number)
-
     with monkeypatch.context() as patch:
-        patch.setattr(screen.Live, "step", interrupt_at_seven)
+        patch.setattr(screen.Live, "step", stopping_at(7, number))
         assert launch.main(command(tmp_path)) == code
     stopped = record_of(tmp_path)
     assert stopped["outcome"] == stopped["seeds"]["0"]["outcome"] == "interrupted"

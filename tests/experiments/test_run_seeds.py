@@ -1,13 +1,10 @@
 """Seeds of one cell: added, at once, one by one; and the learning rate that is chosen for them."""
 
-import os
-import signal
-
 import pytest
 
 import launch
 from experiments import grid, records, screen, tasks
-from tests.experiments.runs import command, lasting, only_folder, record_of
+from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -47,25 +44,17 @@ def test_seeds_at_once_are_the_seeds_one_by_one(tmp_path):
 def test_seeds_at_once_stopped_and_continued_give_the_same_bits(tmp_path, monkeypatch):
     assert launch.main(command(tmp_path / "one", seeds="(1,2)")) == 0
 
-    def interrupt_at_seven(self, seeds, step, loss, tokens_per_second):
-        if step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     with monkeypatch.context() as patch:
-        patch.setattr(screen.Live, "step", interrupt_at_seven)
+        patch.setattr(screen.Live, "step", stopping_at(7))
         assert launch.main(command(tmp_path / "two", seeds="(1,2)")) == 75
     assert launch.main(command(tmp_path / "two", seeds="(1,2)")) == 0
     assert lasting(record_of(tmp_path / "two")) == lasting(record_of(tmp_path / "one"))
 
 
 def test_an_unfinished_seed_leaves_the_run_unfinished(tmp_path, monkeypatch):
-    def interrupt(self, seeds, step, loss, tokens_per_second):
-        if seeds == "seed 1" and step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     both = {"seeds": "(0,1)", "train__seeds_at_once": 1}
     with monkeypatch.context() as patch:
-        patch.setattr(screen.Live, "step", interrupt)
+        patch.setattr(screen.Live, "step", stopping_at(3, seeds="seed 1"))
         assert launch.main(command(tmp_path, **both)) == 75
     assert launch.main(command(tmp_path, seeds="(0,)")) == 75
     assert record_of(tmp_path)["outcome"] == "interrupted"

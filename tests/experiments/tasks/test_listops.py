@@ -1,9 +1,11 @@
 """ListOps: its law, its values, its cache, and the Arena's files."""
 
+import collections
 import random
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from experiments import tasks
 from experiments.tasks import cache, listops
@@ -64,24 +66,22 @@ def test_giving_up_early_is_the_same_law():
     """Expressions of up to 12 tokens, drawn with the limit or drawn in full and then chosen."""
 
     def drawn(most):
-        draw, kept = random.Random(3), []
-        while len(kept) < 4000:
+        draw, kept = random.Random(3), collections.Counter()
+        while kept.total() < 8000:
             tokens: list[int] = []
             try:
                 listops._expression(draw.random, tokens, most, 1, 4, 5)
             except listops.TooLongError:
                 continue
             if 3 < len(tokens) <= 12:
-                kept.append((len(tokens), tokens[0]))
-        return np.array(kept)
+                kept[len(tokens), tokens[0]] += 1
+        return kept
 
     limited, full = drawn(12), drawn(10**9)
-    for number in range(4, 13):
-        shares = [(each[:, 0] == number).mean() for each in (limited, full)]
-        assert abs(shares[0] - shares[1]) < 0.03, number
-    for operator in range(11, 15):
-        shares = [(each[:, 1] == operator).mean() for each in (limited, full)]
-        assert abs(shares[0] - shares[1]) < 0.03, operator
+    kinds = sorted(limited.keys() | full.keys())
+    counts = [[each[kind] for kind in kinds] for each in (limited, full)]
+    assert len(kinds) == 4 * 9 and min(map(min, counts)) > 5
+    assert stats.chi2_contingency(counts).pvalue > 1e-3
 
 
 def test_kept_once_and_made_anew_if_damaged(own_cache, monkeypatch):
