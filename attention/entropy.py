@@ -41,7 +41,8 @@ def attend_with_entropy(
         raise NotImplementedError(reason)
     check_call(variant, query, key, value, mask, params=params, rng=rng, gates=gates)
     dtype = query.dtype
-    query, key, value = (x if x is None else _widened(x) for x in (query, key, value))
+    query, value = _widened(query), _widened(value)
+    key = None if key is None else _widened(key)
     matched = variant.matched_key(query, key)
     if matched.shape[2] != value.shape[2]:  # shared keys have the queries' heads
         value = jnp.repeat(value, matched.shape[2] // value.shape[2], 2)
