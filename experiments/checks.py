@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import attention
+from attention.check import is_int
 from experiments.config import Config
 from experiments.model import DTYPES, INITS, NORMS, POSITIONS
 from experiments.optimizer import SCHEDULES
@@ -20,16 +21,12 @@ class UsageError(ValueError):
     """Something that was asked for cannot be. The message is one line, for the one who asked."""
 
 
-def is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def count(least: int) -> Rule:
-    return f"an int of at least {least}", lambda value: is_int(value) and value >= least
+    return f"an int of at least {least}", lambda value: is_int(value, least)
 
 
 def above(least: float) -> Rule:
