@@ -32,6 +32,8 @@ def band_attention(
     segments; else up to all tiles are visited.
     """
     query_length, key_length = query.shape[1], key.shape[1]
+    # What is longer than the input would only be filled with padding.
+    query_block, key_block = min(query_block, query_length), key_block and min(key_block, key_length)
     query_side, key_side = from_mask(mask, query_length, key_length, before, after)
     if mask.query_positions is not None:
         key_block = key_block or 2 * query_block

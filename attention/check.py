@@ -9,10 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from attention.mask import Mask
+from attention.visibility import FAR
 
 if TYPE_CHECKING:
     from attention.interface import Attention
 
+# As Python floats: ints of any size compare with them.
+_LEAST, _MOST = float(jnp.finfo(jnp.float32).tiny), float(jnp.finfo(jnp.float32).max)
 _CAPABILITY_OF_FIELD = {
     "query_segments": "segments",
     "key_segments": "segments",
@@ -30,23 +33,25 @@ def check_field(variant: Attention, field: str, accepted: str, holds: bool) -> N
 
 
 def check_count(
-    variant: Attention, field: str, *, least: int = 1, most: int | None = None, optional: bool = False
+    variant: Attention, field: str, *, least: int = 1, most: int = FAR, optional: bool = False
 ) -> None:
-    """The field must be an int from `least` to `most` (None: no matter), or None if `optional`."""
+    """The field must be an int from `least` to `most`, or None if `optional`.
+
+    Up to FAR, what counts tokens adds up with a position within int32.
+    """
     value = getattr(variant, field)
-    accepted = f"an int of at least {least}" + (f" and at most {most}" if most else "")
-    holds = is_int(value) and value >= least and (most is None or value <= most)
-    check_field(
-        variant, field, accepted + (" or None" if optional else ""), (optional and value is None) or holds
-    )
+    accepted = f"an int of at least {least} and at most {most}" + (" or None" if optional else "")
+    holds = is_int(value, least) and value <= most
+    check_field(variant, field, accepted, holds or (optional and value is None))
 
 
 def check_softmax_fields(variant: Any) -> None:
     """The fields that softmax variants share: scale, temperature, softcap, dropout_rate."""
     for field, optional in (("scale", True), ("temperature", False), ("softcap", True)):
         value = getattr(variant, field)
-        holds = (optional and value is None) or (is_real(value) and 0 < value < math.inf)
-        check_field(variant, field, "a finite number above 0" + (" or None" if optional else ""), holds)
+        accepted = "a number above 0 that float32 can hold" + (" or None" if optional else "")
+        holds = is_real(value) and _LEAST <= value <= _MOST
+        check_field(variant, field, accepted, holds or (optional and value is None))
     rate = variant.dropout_rate
     check_field(variant, "dropout_rate", "a number in [0, 1)", is_real(rate) and 0 <= rate < 1)
 
@@ -57,8 +62,9 @@ def check_block_fields(variant: Attention) -> None:
     check_count(variant, "key_block", optional=True)
 
 
-def is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def is_int(value: Any, least: float = -math.inf) -> bool:
+    """Whether it is an int of at least `least`; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def is_real(value: Any) -> bool:

@@ -65,4 +65,5 @@ def kept(first, second, key_index, rate: float):
     x = key_index.astype(jnp.uint32) * jnp.uint32(0x9E3779B9) + first
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B) ^ second
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
-    return (x ^ (x >> 16)) >= jnp.uint32(round(rate * 2**32))
+    threshold = min(round(rate * 2**32), 2**32 - 1)  # a rate next to 1 rounds to 1
+    return (x ^ (x >> 16)) >= jnp.uint32(threshold)

@@ -24,6 +24,8 @@ from attention.tiles import static_tiles, without_peeling
 from attention.visibility import NOWHERE
 
 HASH_BLOCK = 1024  # tokens hashed at once
+MOST_BUCKETS = 2**20  # of a head and a round, 2 GB of scores for those tokens
+MOST_HASHES = 256  # rounds are written out in the program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +67,13 @@ class LSH(SoftmaxAttention):
     query_block: int | None = None  # None: chosen from the chunk's size
 
     def __post_init__(self):
-        check_count(self, "num_hashes")
+        check_count(self, "num_hashes", most=MOST_HASHES)
         buckets = self.num_buckets
-        holds = is_int(buckets) and buckets > 0 and (buckets == 1 or buckets % 2 == 0)
-        check_field(self, "num_buckets", "1 or an even int above 0", holds)
+        holds = is_int(buckets, 1) and buckets <= MOST_BUCKETS and (buckets == 1 or buckets % 2 == 0)
+        accepted = f"1 or an even int above 0 and at most {MOST_BUCKETS}"
+        check_field(self, "num_buckets", accepted, holds)
         check_count(self, "chunk_size")
-        check_count(self, "hash_seed", least=0)
+        check_count(self, "hash_seed", least=0, most=2**31 - 1)
         check_softmax_fields(self)
         check_count(self, "query_block", optional=True)
 
@@ -140,8 +143,8 @@ class LSH(SoftmaxAttention):
         """Output B T N V and log-sum-exp B T N of the union of all rounds, each token counted once."""
         _, length, _, head_dim = query.shape
         rows = math.prod(order.index.shape[:3])
-        block = self.query_block or band_block(rows, 2 * self.chunk_size, length)
-        place = np.arange(length, dtype=np.int32)
+        block = min(self.query_block or band_block(rows, 2 * self.chunk_size, length), length)
+        place = np.arange(length, dtype=np.int64)  # twice the largest chunk is beyond int32
         ahead = 0 if causal else self.chunk_size - 1
         tiles = static_tiles(
             np.maximum(place - 2 * self.chunk_size + 1, 0), np.minimum(place + ahead, length - 1), block, None

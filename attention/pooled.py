@@ -18,7 +18,9 @@ from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
 from attention.tiles import LONGEST_SLAB, slab_or_tiles, without_peeling
-from attention.visibility import FAR, NOWHERE, Interval, Placed, visible
+from attention.visibility import FAR, NOWHERE, Interval, Placed, of_real_queries, visible
+
+MOST_LEVELS = FAR.bit_length() - 1  # pools of two, of pools of two ...: no sequence fills more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Pooled(SoftmaxAttention):
     def __post_init__(self):
         check_count(self, "window_size", least=0)
         check_count(self, "pool_size")
-        check_count(self, "num_levels")
+        check_count(self, "num_levels", most=MOST_LEVELS)
         check_field(self, "pooling", "'mean' or 'learned'", self.pooling in ("mean", "learned"))
         check_field(self, "count_members", "True or False", isinstance(self.count_members, bool))
         check_softmax_fields(self)
@@ -128,11 +130,12 @@ class Pooled(SoftmaxAttention):
     def _spans(self, query_length: int, key_length: int, causal: bool) -> dict[int, Interval]:
         """For each level that is seen at all, the pools that each query sees: NumPy, T each, by index."""
         position = np.arange(query_length, dtype=np.int64) + (key_length - query_length)
-        num_levels = min(self.num_levels, 1) if self.pool_size == 1 else self.num_levels
-        levels = [n for n in range(1, num_levels + 1) if n == 1 or self.pool_size ** (n - 1) < key_length]
+        levels = 1  # up to the first that covers all keys by one pool
+        while levels < self.num_levels and 1 < self.pool_size**levels < key_length:
+            levels += 1
         spans, inner = {}, None
-        for level in range(len(levels) + 1):
-            outer = self._nearer_than(level + 1, position, key_length, causal, last=level == len(levels))
+        for level in range(levels + 1):
+            outer = self._nearer_than(level + 1, position, key_length, causal, last=level == levels)
             span = _span(inner, outer, self.pool_size**level, causal)
             if _num_pairs(span):
                 spans[level] = span
@@ -157,16 +160,15 @@ class Pooled(SoftmaxAttention):
         width = int((span.last - span.first + 1).max(initial=1))
         rows = query.shape[0] * query.shape[2]
         query_block = self.query_block or band_block(rows, min(width, LONGEST_SLAB), query.shape[1])
+        query_block = min(query_block, query.shape[1])
+        key_block = self.key_block and min(self.key_block, num_pools)
         hole = {} if span.hole_first is None else {"hole_first": span.hole_first, "hole_last": span.hole_last}
-        tiles = slab_or_tiles(span.first, span.last, query_block, self.key_block, **hole)
+        tiles = slab_or_tiles(span.first, span.last, query_block, key_block, **hole)
         if mask.given():
             tiles = without_peeling(tiles)
         span = Interval(*(x if x is None else jnp.asarray(x, jnp.int32)[None, None] for x in span))
-        if mask.query_valid is not None:
-            valid = mask.query_valid[:, None]
-            span = span._replace(
-                first=jnp.where(valid, span.first, FAR), last=jnp.where(valid, span.last, -FAR)
-            )
+        first, last = of_real_queries(mask, span.first, span.last)
+        span = span._replace(first=first, last=last)
         position = jnp.where(pools.count > 0, jnp.arange(num_pools, dtype=jnp.int32), NOWHERE)[:, None]
         key_bias = jnp.log(jnp.maximum(pools.count, 1))[:, None] if bias else None
         dropout = for_tokens(rng, self.dropout_rate, query.shape, pools.value.shape)
@@ -194,6 +196,7 @@ def _keys_as_pools(key, value, mask: Mask) -> _Pools:
 
 def _pool(pools: _Pools, size: int, pool_query) -> _Pools:
     """Every `size` consecutive pools as one, weighted by members and, with `pool_query` (K H), by content."""
+    size = min(size, pools.key.shape[1])  # one that has room for all is filled with nothing else
     members = _Pools(*(_grouped(x, size) for x in pools))
     count = members.count.sum(2)
     share = members.count[..., None]  # b E P 1, or with content B E P K

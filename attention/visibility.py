@@ -60,6 +60,14 @@ def default_band(
     return first.astype(np.int32), last.astype(np.int32)
 
 
+def of_real_queries(mask: Mask, first, last) -> tuple[Any, Any]:
+    """What queries see from `first` to `last` (b 1 T each), nothing where a query is padding."""
+    if mask.query_valid is not None:
+        valid = mask.query_valid[:, None]
+        first, last = jnp.where(valid, first, FAR), jnp.where(valid, last, -FAR)
+    return first, last
+
+
 def from_mask(
     mask: Mask, query_length: int, key_length: int, before: int | None, after: int | None
 ) -> tuple[Interval, Placed]:
@@ -75,9 +83,7 @@ def from_mask(
         position = mask.query_positions.astype(jnp.int32)[:, None]
         first = jnp.full_like(position, -FAR) if before is None else position - before
         last = jnp.full_like(position, FAR) if after is None else position + after
-    if mask.query_valid is not None:
-        valid = mask.query_valid[:, None]
-        first, last = jnp.where(valid, first, FAR), jnp.where(valid, last, -FAR)
+    first, last = of_real_queries(mask, first, last)
     position = mask.positions(query_length, key_length)[1][:, None]
     if mask.key_valid is not None:
         position = jnp.where(mask.key_valid[:, None], position, NOWHERE)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import attention
+from attention.check import is_int
 from experiments.config import Config
 from experiments.model import DTYPES, INITS, NORMS, POSITIONS
 from experiments.optimizer import SCHEDULES
@@ -22,10 +23,6 @@ UNROLLED = 1024  # layers, and places of a convolution: each is in the program a
 
 class UsageError(ValueError):
     """Something that was asked for cannot be. The message is one line, for the one who asked."""
-
-
-def is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:

@@ -94,6 +94,10 @@ FAULTS = (
           "directions = jax.random.normal(rng, (variant.num_hashes, head_dim, num_buckets // 2), points.dtype)",
           "directions = jnp.repeat(jax.random.normal(rng, (1, head_dim, num_buckets // 2)), variant.num_hashes, 0)",
           "lsh: rounds_hash_differently"),
+    Fault("lsh hashes with directions that are not normal", 0, "lsh.py",
+          "directions = jax.random.normal(rng, (variant.num_hashes, head_dim, num_buckets // 2), points.dtype)",
+          "directions = jax.random.uniform(rng, (variant.num_hashes, head_dim, num_buckets // 2), points.dtype, -1)",
+          "lsh: those_of_numpy"),
     # Masks, padding, nothing to see.
     Fault("key padding ignored", 5, "visibility.py",
           "    if mask.key_valid is not None:\n", "    if False:\n", "laws_padding: law_5_appended and full"),
@@ -186,6 +190,11 @@ FAULTS = (
           "greatest = lax.stop_gradient(scores.max(-1, initial=-jnp.inf, keepdims=True))",
           "greatest = jnp.where(scores.max(-1, keepdims=True) > -jnp.inf, 0.0, -jnp.inf)",
           "laws_numbers: law_7_huge and dense"),
+    Fault("entropy in the input's dtype", 0, "entropy.py",
+          "return array.astype(jnp.promote_types(array.dtype, jnp.float32))", "return array",
+          "entropy: oracles_weights and bfloat16 and full"),
+    Fault("a rate of dropout that is out of uint32", 0, "dropout.py",
+          "min(round(rate * 2**32), 2**32 - 1)", "round(rate * 2**32)", "check: next_to_one"),
     # Randomness and running.
     Fault("dropout tied to the block size", 8, "blockwise.py",
           "dropout = sides.dropout and Dropout(query_side[1], key_side[2])",

@@ -10,6 +10,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
+from attention.check import is_int
+
 SPLITS = ("train", "validation", "test")
 LONGEST = 2**26  # tokens of an item, and numbers of tokens: more is a mistake
 ENDLESS = 2**31 - 1  # items of a generated training split: more than anyone trains on
@@ -135,7 +137,3 @@ def check_data_dir(task: Any) -> None:
     """Raises ValueError unless `data_dir` is a folder or None."""
     holds = task.data_dir is None or (isinstance(task.data_dir, str) and Path(task.data_dir).is_dir())
     check_field(task, "data_dir", "a folder or None", holds)
-
-
-def is_int(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 import attention
+from tests.attention import oracle, test_lsh, test_pooled
+from tests.attention.cases import Inputs, inputs, logit_scale, statement
+from tests.attention.tolerances import assert_close
 
 LENGTH = 13
+NOT_COUNTED = {"window_size": 3, "pool_size": 2, "num_levels": 2, "count_members": False}
 VARIANTS = (
     attention.Full(temperature=0.7),
     attention.Dense(scale=0.9),
@@ -42,6 +46,51 @@ def test_it_is_that_of_the_weights_and_the_output_is_the_variants(variant, causa
     expected = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1).swapaxes(1, 2)
     np.testing.assert_allclose(entropy, expected, atol=1e-5)
     assert entropy.dtype == jnp.float32 and (np.asarray(entropy)[1, -4:] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "variant",
+    [*VARIANTS, attention.Pooled(**NOT_COUNTED), attention.Pooled(**NOT_COUNTED, pooling="learned")],
+    ids=["full", "dense", "window", "pooled", "lsh", "members-not-counted", "learned"],
+)
+def test_it_is_that_of_the_oracles_weights_at_logits_of_a_hundred(variant, dtype):
+    given = inputs(variant, dtype=dtype)
+    given = given._replace(query=20 * given.query)
+    query, key, value, params = given[:4]
+    valid = jnp.arange(query.shape[1])[None] < jnp.array([[query.shape[1]], [9]])
+    mask = attention.Mask.for_self(causal=True, valid=valid)
+    output, entropy = attention.attend_with_entropy(variant, query, key, value, mask, params=params)
+    assert (output.dtype, entropy.dtype) == (dtype, jnp.float32)
+    expected_output, expected = by_oracle(variant, given, mask)
+    assert_close(output, expected_output)
+    np.testing.assert_allclose(entropy, expected, atol=2e-4)
+
+
+def by_oracle(variant, given: Inputs, mask):
+    """Output and entropy of its weights in float64, a pool being as many keys as its logit counts."""
+    members = 1.0
+    if isinstance(variant, attention.Pooled):
+        attended, count = test_pooled.attended(variant, given, mask)
+        members = np.maximum(count, 1)[:, None, None] if variant.count_members else 1.0
+    elif isinstance(variant, attention.LSH):
+        attended = test_lsh.attended(variant, given, mask, test_lsh.choices(variant, given))
+    else:
+        query, key, value = given[:3]
+        allowed = statement(variant.name).allowed(variant, mask, *query.shape[:2], key.shape[1])
+        attended = oracle.attend(query, key, value, allowed, logit_scale(variant))
+    weight = attended.weight
+    each = np.where(weight > 0, weight / members, 1)
+    return attended.output, -(weight * np.log(each)).sum(-1).swapaxes(1, 2)
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize("wrong", [{"value": jnp.float16}, {"query": jnp.int32}])
+def test_dtypes_that_do_not_fit_are_refused(wrong):
+    arrays = dict(zip(("query", "key", "value"), operands(), strict=True))
+    arrays |= {name: arrays[name].astype(dtype) for name, dtype in wrong.items()}
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        attention.attend_with_entropy(attention.Full(), **arrays, mask=attention.Mask())
 
 
 def test_its_gradient_is_that_of_the_weights_and_padding_may_hold_anything():

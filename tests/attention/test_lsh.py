@@ -22,14 +22,29 @@ SETTINGS = (
 
 
 def choices(variant, given):
-    """The buckets, B N R T."""
-    return np.asarray(lsh_buckets(variant, given.query, given.rng))
+    """The buckets, B N R T: argmax [x, -x] in float64, G drawn from the seed; the first wins ties."""
+    query = np.asarray(given.query, np.float64)
+    batch, length, heads, width = query.shape
+    if variant.num_buckets == 1:
+        return np.zeros((batch, heads, variant.num_hashes, length), int)
+    rng = jax.random.key(variant.hash_seed) if given.rng is None else jax.random.fold_in(given.rng, 0)
+    dtype = jnp.promote_types(given.query.dtype, jnp.float32)
+    directions = jax.random.normal(rng, (variant.num_hashes, width, variant.num_buckets // 2), dtype)
+    x = np.einsum("BTNH,RHC->BNRTC", unit(query), np.asarray(directions, np.float64))
+    return np.concatenate([x, -x], -1).argmax(-1)
+
+
+def unit(query):
+    return query / np.maximum(np.linalg.norm(query, axis=-1, keepdims=True), 1e-6)
 
 
 def reference(variant, given, mask, choices):
+    return attended(variant, given, mask, choices)[:2]
+
+
+def attended(variant, given, mask, choices):
     """Whom a query sees is told from the buckets token by token; then one softmax over all of them."""
-    query = np.asarray(given.query, np.float64)
-    batch, length, heads, _ = query.shape
+    batch, length, heads, _ = given.query.shape
     seeing, seen, segment = tokens(mask, batch, length)
     allowed = np.zeros((batch, heads, length, length), bool)
     for b, head, hash_round in np.ndindex(batch, heads, variant.num_hashes):
@@ -46,7 +61,7 @@ def at_limit(variant, given, mask):
     allowed = np.array(np.broadcast_to(mask.to_array(length, length), (batch, length, length)))
     allowed &= ~np.eye(length, dtype=bool)
     allowed = np.repeat(allowed[:, None], heads, axis=1)
-    return attend_over(variant, given, alone(allowed, seeing, seen))
+    return attend_over(variant, given, alone(allowed, seeing, seen))[:2]
 
 
 def tokens(mask, batch, length):
@@ -82,9 +97,19 @@ def alone(allowed, seeing, seen):
 
 def attend_over(variant, given, allowed):
     query = np.asarray(given.query, np.float64)
-    key = query / np.maximum(np.linalg.norm(query, axis=-1, keepdims=True), 1e-6)
     value = np.repeat(np.asarray(given.value, np.float64), query.shape[2] // given.value.shape[2], axis=2)
-    return oracle.attend(query, key, value, allowed, logit_scale(variant), softcap=variant.softcap)[:2]
+    return oracle.attend(query, unit(query), value, allowed, logit_scale(variant), softcap=variant.softcap)
+
+
+@pytest.mark.parametrize(("rng", "length"), [(None, LENGTH), (7, 1030)], ids=["seed", "rng"])
+def test_buckets_are_those_of_numpy(rng, length):
+    """Of the seed without an rng, of the rng with one; of more tokens than are hashed at once; of ties."""
+    variant = LSH(num_hashes=8, num_buckets=16, hash_seed=3)
+    given = inputs(variant, length=length, rng=None if rng is None else jax.random.key(rng))
+    given = given._replace(query=given.query.at[:, 5].set(0))  # no direction: all are equally near
+    buckets = lsh_buckets(variant, given.query, given.rng)
+    np.testing.assert_array_equal(buckets, choices(variant, given))
+    assert (buckets[..., 5] == 0).all()
 
 
 def test_buckets_are_angular():

@@ -24,7 +24,14 @@ SETTINGS = (
 
 
 def reference(variant, given, mask, choices):
-    """Keys, pools, pools of pools side by side, each query picking from them; one softmax over its picks."""
+    return attended(variant, given, mask)[0][:2]
+
+
+def attended(variant, given, mask):
+    """Keys, pools, pools of pools side by side, each query picking from them; one softmax over its picks.
+
+    And how many keys each of them has, B E.
+    """
     query, key, value = (np.asarray(x, np.float64) for x in (given.query, given.key, given.value))
     batch, query_length, key_length = query.shape[0], query.shape[1], key.shape[1]
     valid = np.ones((batch, key_length)) if mask.key_valid is None else np.asarray(mask.key_valid, float)
@@ -47,7 +54,7 @@ def reference(variant, given, mask, choices):
     key, value, count = (np.concatenate([x[part] for x in levels], axis=1) for part in range(3))
     log_bias = np.log(np.maximum(count, 1)) if variant.count_members else 0.0
     scale, softcap = logit_scale(variant), variant.softcap
-    return oracle.attend(query, key, value, allowed, scale, softcap=softcap, log_bias=log_bias)[:2]
+    return oracle.attend(query, key, value, allowed, scale, softcap=softcap, log_bias=log_bias), count
 
 
 def pools_of(elements, pool_size, content):

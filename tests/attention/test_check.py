@@ -1,0 +1,58 @@
+"""Numbers that no machine's arithmetic can hold are refused; the greatest that are accepted run."""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attention import Dense, Mask
+from tests.attention.cases import first_cases, forward, inputs
+
+HEAVY = {"num_buckets", "num_hashes"}  # memory and the program grow with them, as is said beside their bounds
+COUNTS = [
+    pytest.param(case.variant, field.name, id=f"{case.variant.name}.{field.name}")
+    for case in first_cases()
+    for field in dataclasses.fields(case.variant)
+    if field.type in (int, int | None)
+]
+
+
+def refusal(variant, field, value) -> str:
+    with pytest.raises(
+        ValueError, match=re.escape(f"{variant.name}: {field}={value!r} is not accepted")
+    ) as raised:
+        dataclasses.replace(variant, **{field: value})
+    return str(raised.value)
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize("value", [2**31, 2**63, 10**400], ids=["2**31", "2**63", "10**400"])
+@pytest.mark.parametrize(("variant", "field"), COUNTS)
+def test_a_count_has_a_bound(variant, field, value):
+    assert re.search(r"at most \d+", refusal(variant, field, value))
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-sided"])
+@pytest.mark.parametrize(("variant", "field"), [param for param in COUNTS if param.values[1] not in HEAVY])
+def test_the_greatest_count_runs(variant, field, causal):
+    most = int(re.findall(r"at most (\d+)", refusal(variant, field, 2**31))[0])
+    greatest = dataclasses.replace(variant, **{field: most})
+    assert np.isfinite(forward(greatest, inputs(greatest), Mask(causal))[0]).all()
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize("value", [10**400, 1e39, 1e-46, float("inf"), float("nan"), 0, -1.0])
+@pytest.mark.parametrize("field", ["scale", "temperature", "softcap"])
+def test_what_multiplies_logits_fits_float32(field, value):
+    assert "float32" in refusal(Dense(), field, value)
+
+
+def test_a_rate_next_to_one_drops_all():
+    variant = Dense(dropout_rate=1 - 1e-12)
+    output, lse = forward(variant, inputs(variant, rng=jax.random.key(0)), Mask())
+    assert (output == 0).all()
+    assert jnp.isfinite(lse).all()
