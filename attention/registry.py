@@ -2,7 +2,8 @@
 
 import dataclasses
 import difflib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from attention.dense import Dense
 from attention.full import Full
@@ -19,6 +20,8 @@ VARIANTS: dict[str, type[Attention]] = {
     "lsh": LSH,
 }
 
+Named = TypeVar("Named")
+
 
 def names() -> tuple[str, ...]:
     """Names of all variants."""
@@ -30,7 +33,7 @@ def hyperparameters(name: str) -> dict[str, Any]:
 
     Raises ValueError for an unknown name.
     """
-    return {f.name: f.default for f in dataclasses.fields(_variant(name))}  # pyright: ignore[reportArgumentType]
+    return fields_of("attention", VARIANTS, name)
 
 
 def make(name: str, **fields: Any) -> Attention:
@@ -38,16 +41,7 @@ def make(name: str, **fields: Any) -> Attention:
 
     Raises ValueError for an unknown name, an unknown field or a value that the variant does not accept.
     """
-    accepted = hyperparameters(name)
-    for field in fields:
-        if field not in accepted:
-            hint = difflib.get_close_matches(field, accepted, 1)
-            raise ValueError(
-                f"attention {name!r} has no field {field!r}"
-                + (f" (did you mean {hint[0]!r}?)" if hint else "")
-                + f"; its fields are {', '.join(accepted)}"
-            )
-    return _variant(name)(**fields)
+    return build("attention", VARIANTS, name, fields)
 
 
 def capabilities() -> dict[str, Capabilities]:
@@ -55,7 +49,28 @@ def capabilities() -> dict[str, Capabilities]:
     return {name: make(name).capabilities for name in VARIANTS}
 
 
-def _variant(name: str) -> type[Attention]:
-    if name not in VARIANTS:
-        raise ValueError(f"unknown attention {name!r}; known are {', '.join(VARIANTS)}")
-    return VARIANTS[name]
+def fields_of(kind: str, known: Mapping[str, type], name: str) -> dict[str, Any]:
+    """Fields and their defaults of the dataclass `known[name]`; `kind` says what these are, for the refusal.
+
+    Raises ValueError for an unknown name.
+    """
+    if name not in known:
+        raise ValueError(f"unknown {kind} {name!r}; known are {', '.join(known)}")
+    return {field.name: field.default for field in dataclasses.fields(known[name])}
+
+
+def build(kind: str, known: Mapping[str, type[Named]], name: str, fields: Mapping[str, Any]) -> Named:
+    """A `known[name]` with `fields` in place of its defaults.
+
+    Raises ValueError for an unknown name or field; the dataclass itself refuses values.
+    """
+    accepted = fields_of(kind, known, name)
+    for field in fields:
+        if field not in accepted:
+            hint = difflib.get_close_matches(field, accepted, 1)
+            raise ValueError(
+                f"{kind} {name!r} has no field {field!r}"
+                + (f" (did you mean {hint[0]!r}?)" if hint else "")
+                + f"; its fields are {', '.join(accepted)}"
+            )
+    return known[name](**fields)

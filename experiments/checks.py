@@ -4,6 +4,7 @@ import csv
 import difflib
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,9 +13,12 @@ from attention.check import is_int
 from experiments.config import Config
 from experiments.model import DTYPES, INITS, NORMS, POSITIONS
 from experiments.optimizer import SCHEDULES
-from experiments.tasks.task import SPLITS, Task
+from experiments.tasks.task import LONGEST, SPLITS, Task
 
 Rule = tuple[str, Callable[[Any], bool]]  # what is accepted, in words and as a predicate
+MOST = 2**31 - 1  # steps and items are counted in int32
+WIDEST = 2**20  # of anything in the model: more is a mistake, and products of a few must fit int64
+UNROLLED = 1024  # layers, and places of a convolution: each is in the program as often as it is asked for
 
 
 class UsageError(ValueError):
@@ -22,11 +26,13 @@ class UsageError(ValueError):
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Compared, not converted: an int may be beyond every float.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def count(least: int) -> Rule:
-    return f"an int of at least {least}", lambda value: is_int(value, least)
+def count(least: int, most: int = MOST) -> Rule:
+    accepted = f"an int of at least {least} and at most {most}"
+    return accepted, lambda value: is_int(value) and least <= value <= most
 
 
 def above(least: float) -> Rule:
@@ -45,6 +51,11 @@ def optional(rule: Rule) -> Rule:
     return f"{rule[0]} or None", lambda value: value is None or rule[1](value)
 
 
+def _differ(values: Any, holds: Callable[[Any], bool]) -> bool:
+    # What holds can be hashed; a list in a tuple cannot.
+    return isinstance(values, tuple) and all(map(holds, values)) and len(values) == len(set(values))
+
+
 FLAG: Rule = "True or False", lambda value: isinstance(value, bool)
 NAME: Rule = (
     "letters, digits and ._- with no . in front",
@@ -52,31 +63,31 @@ NAME: Rule = (
 )
 SEEDS: Rule = (
     "different ints in [0, 2**31)",
-    lambda value: len(value) == len(set(value)) > 0 and all(is_int(s) and 0 <= s < 2**31 for s in value),
+    lambda value: _differ(value, lambda seed: is_int(seed) and 0 <= seed <= MOST) and len(value) > 0,
 )
 
 RATES: Rule = (
     "different numbers above 0, or ()",
-    lambda value: len(value) == len(set(value)) and all(is_number(rate) and rate > 0 for rate in value),
+    lambda value: _differ(value, lambda rate: is_number(rate) and rate > 0),
 )
 
 RULES: dict[str, Rule] = {
     "name": NAME,
     "seeds": SEEDS,
-    "model.num_layers": count(1),
-    "model.num_heads": count(1),
-    "model.num_kv_heads": optional(count(1)),
-    "model.model_dim": count(1),
-    "model.head_dim": count(1),
-    "model.value_dim": optional(count(1)),
-    "model.mlp_dim": count(0),
+    "model.num_layers": count(1, UNROLLED),
+    "model.num_heads": count(1, WIDEST),
+    "model.num_kv_heads": optional(count(1, WIDEST)),
+    "model.model_dim": count(1, WIDEST),
+    "model.head_dim": count(1, WIDEST),
+    "model.value_dim": optional(count(1, WIDEST)),
+    "model.mlp_dim": count(0, WIDEST),
     "model.norm": one_of(NORMS),
     "model.positions": one_of(POSITIONS),
-    "model.conv_width": count(0),
+    "model.conv_width": count(0, UNROLLED),
     "model.dropout_rate": within(0, 1),
     "model.init": one_of(INITS),
     "model.init_std": above(0),
-    "model.max_length": optional(count(1)),
+    "model.max_length": optional(count(1, LONGEST)),
     "model.compute_dtype": one_of(DTYPES),
     "model.remat": FLAG,
     "optimizer.learning_rate": above(0),
@@ -90,7 +101,7 @@ RULES: dict[str, Rule] = {
     "optimizer.eps": above(0),
     "optimizer.clip_norm": optional(above(0)),
     "optimizer.ema_decay": optional(within(0, 1)),
-    "train.batch_size": count(1),
+    "train.batch_size": count(1, WIDEST),
     "train.num_microbatches": count(1),
     "train.steps": count(1),
     "train.eval_every": count(1),
@@ -102,7 +113,7 @@ RULES: dict[str, Rule] = {
     "train.entropy_penalty": ("a finite number", is_number),
     "train.seeds_at_once": optional(count(1)),
     "train.deterministic": FLAG,
-    "eval.batch_size": count(1),
+    "eval.batch_size": count(1, WIDEST),
     "eval.timed_steps": count(0),
 }
 

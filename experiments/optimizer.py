@@ -39,7 +39,7 @@ def make(optimizer: Config, steps: int) -> optax.GradientTransformation:
     """
     parts = [optax.add_decayed_weights(optimizer.l2, _matrices)] if optimizer.l2 else []
     if optimizer.clip_norm is not None:
-        parts.append(optax.clip_by_global_norm(optimizer.clip_norm))
+        parts.append(optax.clip_by_global_norm(float(optimizer.clip_norm)))
     adamw = optax.adamw(
         schedule(optimizer, steps),
         b1=optimizer.beta1,

@@ -137,7 +137,7 @@ def _override(config: Config, values: dict[str, str]) -> Config:
         try:
             config_flags.DEFINE_config_dict("config", config, flag_values=private, sys_argv=arguments)
             private(arguments)
-        except (flags.Error, ValueError, TypeError) as error:
+        except (flags.Error, ValueError, TypeError, RecursionError, MemoryError) as error:
             like = flat(config)[field]
             accepted = RULES[field][0] if field in RULES else f"of type {type(like).__name__}, like {like!r}"
             refuse(field, value, accepted, cause=error)

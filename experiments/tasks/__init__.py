@@ -1,9 +1,8 @@
 """Tasks by name."""
 
-import dataclasses
-import difflib
 from typing import Any
 
+from attention.registry import build, fields_of
 from experiments.tasks.bytes import Bytes
 from experiments.tasks.induction import Induction
 from experiments.tasks.listops import ListOps
@@ -32,7 +31,7 @@ def hyperparameters(name: str) -> dict[str, Any]:
 
     Raises ValueError for an unknown name.
     """
-    return {f.name: f.default for f in dataclasses.fields(_task(name))}  # pyright: ignore[reportArgumentType]
+    return fields_of("task", TASKS, name)
 
 
 def make(name: str, **fields: Any) -> Task:
@@ -40,19 +39,4 @@ def make(name: str, **fields: Any) -> Task:
 
     Raises ValueError for an unknown name, an unknown field or a value that the task does not accept.
     """
-    accepted = hyperparameters(name)
-    for field in fields:
-        if field not in accepted:
-            hint = difflib.get_close_matches(field, accepted, 1)
-            raise ValueError(
-                f"task {name!r} has no field {field!r}"
-                + (f" (did you mean {hint[0]!r}?)" if hint else "")
-                + f"; its fields are {', '.join(accepted)}"
-            )
-    return _task(name)(**fields)
-
-
-def _task(name: str) -> type[Task]:
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}; known are {', '.join(TASKS)}")
-    return TASKS[name]
+    return build("task", TASKS, name, fields)

@@ -6,14 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.tasks.generated import Generated
-from experiments.tasks.task import (
-    LONGEST,
-    Item,
-    check_counts,
-    check_field,
-    check_lengths,
-    is_int,
-)
+from experiments.tasks.task import LONGEST, Item, check_counts, check_lengths
 
 TRIGGER = 0
 
@@ -44,8 +37,7 @@ class Induction(Generated):
 
     def __post_init__(self):
         check_counts(self, "num_validation", "num_test")
-        check_field(self, "vocab_size", "an int of at least 3", is_int(self.vocab_size, 3))
-        check_field(self, "vocab_size", f"at most {LONGEST}", self.vocab_size <= LONGEST)
+        check_counts(self, "vocab_size", least=3, most=LONGEST)
         check_lengths(self, self.least_length)
 
     @property

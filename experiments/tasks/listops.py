@@ -30,6 +30,7 @@ CLOSE = "]"
 VOCABULARY = {token: 1 + i for i, token in enumerate((*map(str, range(10)), *OPERATORS, CLOSE))}
 PADDING = 0
 DIGIT_PROBABILITY = 0.75  # of a node above the deepest level to be a digit
+MOST_NESTED = 100  # levels, each a call in a call here; and arguments
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 FORMAT = "tab-separated, first line 'Source<TAB>Target', tokens between spaces, parentheses allowed"
 
@@ -92,10 +93,9 @@ class ListOps(Task):
     eval_lengths: tuple[int, ...] = ()
 
     def __post_init__(self):
-        check_counts(self, "max_depth", "num_train", "num_validation", "num_test")
-        check_field(self, "max_args", "an int of at least 2", is_int(self.max_args, 2))
+        check_counts(self, "num_train", "num_validation", "num_test")
+        check_counts(self, "max_depth", "max_args", least=2, most=MOST_NESTED)
         check_field(self, "min_length", "an int of at least 0", is_int(self.min_length, 0))
-        check_field(self, "max_depth", "an int of at least 2", is_int(self.max_depth, 2))
         check_lengths(self, 5)
         holds = self.length >= self.min_length + 3
         check_field(self, "length", f"at least min_length + 3 = {self.min_length + 3}", holds)

@@ -9,6 +9,7 @@ from experiments.tasks.generated import Generated
 from experiments.tasks.task import LONGEST, Item, check_counts, check_field, check_lengths
 
 FILLER = 0
+STEEPEST = 16  # power: the sum over all slots of the longest item is still a float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +42,12 @@ class Recall(Generated):
     eval_lengths: tuple[int, ...] = ()
 
     def __post_init__(self):
-        check_counts(self, "num_pairs", "vocab_size", "num_validation", "num_test")
+        check_counts(self, "num_pairs", "num_validation", "num_test")
+        check_counts(self, "vocab_size", most=LONGEST)
         least = 2 * self.num_pairs + 2
         check_field(self, "vocab_size", f"at least 2 num_pairs + 2 = {least}", self.vocab_size >= least)
-        holds = isinstance(self.power, int | float) and self.power > 0
-        check_field(self, "power", "a number above 0", holds)
-        check_field(self, "vocab_size", f"at most {LONGEST}", self.vocab_size <= LONGEST)
+        holds = isinstance(self.power, int | float) and 0 < self.power <= STEEPEST
+        check_field(self, "power", f"a number above 0 and at most {STEEPEST}", holds)
         check_lengths(self, self.least_length)
 
     @property

@@ -6,14 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.tasks.generated import Generated
-from experiments.tasks.task import (
-    LONGEST,
-    Item,
-    check_counts,
-    check_field,
-    check_lengths,
-    is_int,
-)
+from experiments.tasks.task import LONGEST, Item, check_counts, check_lengths
 
 NOISE, MARKER = 0, 1
 
@@ -45,8 +38,7 @@ class SelectiveCopy(Generated):
 
     def __post_init__(self):
         check_counts(self, "num_tokens", "num_validation", "num_test")
-        check_field(self, "vocab_size", "an int of at least 4", is_int(self.vocab_size, 4))
-        check_field(self, "vocab_size", f"at most {LONGEST}", self.vocab_size <= LONGEST)
+        check_counts(self, "vocab_size", least=4, most=LONGEST)
         check_lengths(self, self.least_length)
 
     @property

@@ -116,10 +116,12 @@ def check_field(task: Task, field: str, accepted: str, holds: bool) -> None:
         raise ValueError(f"{task.name}: {field}={value!r} is not accepted; {field} must be {accepted}")
 
 
-def check_counts(task: Task, *fields: str) -> None:
-    """Raises ValueError unless each field is an int of at least 1."""
+def check_counts(task: Task, *fields: str, least: int = 1, most: int = ENDLESS) -> None:
+    """Raises ValueError unless each field is an int from `least` to `most`."""
     for field in fields:
-        check_field(task, field, "an int of at least 1", is_int(getattr(task, field), 1))
+        value = getattr(task, field)
+        accepted = f"an int of at least {least} and at most {most}"
+        check_field(task, field, accepted, is_int(value, least) and value <= most)
 
 
 def check_lengths(task: Task, least: int) -> None:

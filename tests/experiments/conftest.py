@@ -4,7 +4,10 @@ import pytest
 
 import launch
 from experiments import program, provenance, settings
+from experiments.tasks import cache
+from tests.experiments import small
 from tests.experiments.runs import command
+from tests.experiments.tasks.test_text import folder
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +33,12 @@ def undisturbed(tmp_path_factory, compiled_once):
     workdir = tmp_path_factory.mktemp("undisturbed")
     assert launch.main(command(workdir)) == 0
     return workdir
+
+
+@pytest.fixture(scope="module")
+def small_tasks(tmp_path_factory):
+    """By task, the fields with which its data are there in a moment, wherever the tests run."""
+    reviews = {"data_dir": str(folder(tmp_path_factory.mktemp("reviews")))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(cache.VARIABLE, str(tmp_path_factory.mktemp("cache")))
+        yield small.TASKS | {"text": small.TASKS["text"] | reviews}

@@ -135,42 +135,6 @@ def test_the_identity_follows_what_decides_the_numbers():
     assert len(set(recall)) == 2
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        (["modle.remat=1"], "no field config.modle.remat; did you mean config.model.remat?"),
-        (["attention.num_hashes=3"], "known are attention.dropout_rate, attention.key_block"),
-        (["model=3"], "config.model is a section; set one of its fields: model.compute_dtype"),
-        (["train.steps=1e3"], "config.train.steps='1e3' is not accepted; train.steps must be an int of at"),
-        (["train.steps=0"], "config.train.steps=0 is not accepted"),
-        (["optimizer.learning_rate=nan"], "learning_rate=nan is not accepted"),
-        (["optimizer.schedule=linear"], "must be cosine or rsqrt or constant"),
-        (["model.remat=maybe"], "model.remat must be True or False"),
-        (["model.init=zeros"], "must be xavier or he or normal"),
-        (["model.norm=none"], "must be pre or post"),
-        (["model.positions=absolute"], "must be learned or sinusoidal or rotary or none"),
-        (["model.compute_dtype=float16"], "must be float32 or bfloat16"),
-        (["optimizer.clip_norm=x"], "clip_norm must be a number above 0 or None"),
-        (["seeds=()"], "seeds must be different ints"),
-        (["seeds=1,1"], "seeds must be different ints"),
-        (["seeds=a"], "seeds must be different ints"),
-        (["name=a/b"], "config.name='a/b' is not accepted"),
-        (["attention.name=windw"], "unknown attention 'windw'; known are full"),
-        (["attention.window_size=0"], "window: window_size=0 is not accepted"),
-        (["attention.window_size=1e4"], "attention.window_size='1e4' is not accepted"),
-        (["attention.scale=none"], "window: scale='none' is not accepted"),
-        (["task.name=byte"], "unknown task 'byte'; known are bytes, recall"),
-        (["task.length=0"], "bytes: length=0 is not accepted"),
-        (["model.num_kv_heads=3"], "must be a divisor of model.num_heads"),
-        (["model.head_dim=5"], "model.head_dim must be even with model.positions=rotary"),
-        (["model.max_length=5"], "model.max_length must be at least"),
-        (["train.stop_when_solved=true"], "the task bytes is never solved"),
-    ],
-)
-def test_refusals_say_the_field_the_value_and_what_is_accepted(as_users_run, fields, words):
-    assert words in refusal(WINDOW, *fields)
-
-
 def test_only_overrides_are_understood():
     for argument in ("config.model.remat=1", "--config.model.remat", "--steps=3", "--config=x"):
         with pytest.raises(settings.UsageError, match=r"written --config\.field=value"):

@@ -8,29 +8,13 @@ import pytest
 
 from experiments import data, tasks
 from experiments.tasks import bytes as bytes_task
-from experiments.tasks import cache, listops, text
+from experiments.tasks import listops, text
 from experiments.tasks.task import ENDLESS, SPLITS
-from tests.experiments.tasks.test_text import folder
-
-SMALL = {"listops": {"length": 60, "min_length": 20, "num_train": 200, "num_validation": 40, "num_test": 40}}
-
-
-@pytest.fixture(scope="module")
-def reviews(tmp_path_factory):
-    return str(folder(tmp_path_factory.mktemp("reviews")))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(cache.VARIABLE, str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(params=tasks.names())
-def task(request, reviews):
-    fields = {"data_dir": reviews, "length": 64} if request.param == "text" else SMALL.get(request.param, {})
-    return tasks.make(request.param, **fields)
+def task(request, small_tasks):
+    return tasks.make(request.param, **small_tasks.get(request.param, {}))
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -125,10 +109,7 @@ def test_the_content_hash_is_stable(task):
 
 
 def test_wrong_names_and_fields_are_refused(as_users_run):
-    with pytest.raises(
-        ValueError,
-        match="unknown task 'byte'; known are bytes, recall, induction, selective_copy, listops, text",
-    ):
+    with pytest.raises(ValueError, match=f"unknown task 'byte'; known are {', '.join(tasks.names())}"):
         tasks.make("byte")
     with pytest.raises(ValueError, match=r"no field 'lenght' \(did you mean 'length'"):
         tasks.make("bytes", lenght=3)
