@@ -2,16 +2,19 @@
 
     python launch.py --config=configs/recall.py:window
 
-On 2 cores `full` is solved after 200 steps, in 43 seconds; chance is 0.8%, which a window of 16 keeps to.
+Measured on 2 cores with seed 0: `full` and `dense` are solved after 150 to 200 steps (99.9%), in 54 seconds;
+`window` stays at chance (0.7%; 84 seconds), `pooled` reaches 37% (125 seconds), `lsh` 91% (221 seconds). A value
+of the context at random is right in 3.1%.
 
-With any variant but `full` and `dense` the hyperparameters are short, so that one layer cannot see all.
+All but `full` and `dense` have hyperparameters that are short for 128 tokens: a window of 16, pools beyond a
+window of 16, chunks of 16.
 """
 
 from ml_collections import ConfigDict
 
 from configs import base
 
-# At their defaults these would see all of 128 tokens.
+# At their defaults most of 128 tokens would be near enough to be seen exactly.
 SHORT = {
     "window": {"window_size": 16},
     "pooled": {"window_size": 16},
