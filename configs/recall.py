@@ -3,8 +3,8 @@
     python launch.py --config=configs/recall.py:window
 
 Measured on 2 cores with seed 0: `full` and `dense` are solved after 150 to 200 steps (99.9%), in 54 seconds;
-`window` stays at chance (0.7%; 84 seconds), `pooled` reaches 37% (125 seconds), `lsh` 91% (221 seconds). A value
-of the context at random is right in 3.1%.
+`window` stays at chance (0.7%; 84 seconds), `pooled` reaches 37% (125 seconds), `lsh` 91% (221 seconds). A
+value of the context at random is right in 3.1%.
 
 All but `full` and `dense` have hyperparameters that are short for 128 tokens: a window of 16, pools beyond a
 window of 16, chunks of 16.
