@@ -16,7 +16,7 @@ from experiments import files, records
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito
 MARKERS = "os^vDPX"
-PANELS_A_ROW = 2
+PANELS_A_ROW = 3
 Record = dict[str, Any]
 
 
