@@ -11,8 +11,20 @@ import signal
 import subprocess
 import sys
 
-from configs import base
-from experiments import interrupt, run, settings
+CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
+
+
+def stop(number, _frame):
+    print("launch.py: stopped", file=sys.stderr)
+    sys.exit(CODES[number])
+
+
+if __name__ == "__main__":  # before the imports, which take seconds
+    for asked in CODES:
+        signal.signal(asked, stop)
+
+from configs import base  # noqa: E402
+from experiments import run, settings  # noqa: E402
 
 
 class Parser(argparse.ArgumentParser):
@@ -63,9 +75,6 @@ def main(argv: list[str]) -> int:
     except settings.UsageError as error:
         print(f"launch.py: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("launch.py: stopped before there was anything to save", file=sys.stderr)
-        return 130
 
 
 def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
@@ -82,7 +91,7 @@ def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
         if child and number == signal.SIGTERM:
             child.terminate()
 
-    before = {number: signal.signal(number, stop) for number in interrupt.EXIT_CODES}
+    before = {number: signal.signal(number, stop) for number in CODES}
     try:
         for path in options.config:
             child = subprocess.Popen([sys.executable, __file__, f"--config={path}", *flags, *overrides])
@@ -91,8 +100,8 @@ def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
             code = child.wait()
             codes.append(code if code >= 0 else 128 - code)
             if received:
-                return interrupt.EXIT_CODES[received[0]]
-            if codes[-1] in interrupt.EXIT_CODES.values():
+                return CODES[received[0]]
+            if codes[-1] in CODES.values():
                 return codes[-1]
     finally:
         for number, handler in before.items():
@@ -101,5 +110,4 @@ def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))  # until a run polls for it, nothing is begun
     sys.exit(main(sys.argv[1:]))

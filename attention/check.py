@@ -74,9 +74,12 @@ def is_real(value: Any) -> bool:
 def check_call(variant: Attention, query, key, value, mask: Mask, *, params, rng, gates) -> None:
     """Everything about one call that can be told from shapes, dtypes and what is given.
 
-    Raises ValueError for arguments that do not fit each other and NotImplementedError for those that do but
-    that the variant cannot honour.
+    Raises TypeError for a mask that is no Mask, ValueError for arguments that do not fit each other and
+    NotImplementedError for those that do but that the variant cannot honour.
     """
+    if not isinstance(mask, Mask):
+        given = f"an array of shape {mask.shape}" if hasattr(mask, "shape") else repr(mask)
+        raise TypeError(f"mask must be an attention.Mask, as Mask(causal=True, key_valid=...), not {given}")
     _check_shapes(variant, query, key, value)
     _check_supported(variant, query, key, value, mask)
     _check_mask_arrays(mask, query.shape[0], query.shape[1], value.shape[1])

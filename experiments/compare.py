@@ -28,7 +28,8 @@ def refusals(one: Record, other: Record) -> list[str]:
     if one["task"]["name"] != other["task"]["name"]:
         return [f"its task is {other['task']['name']}"]
     left, right = _requirements(one), _requirements(other)
-    pairs = {name: (left[name], right[name]) for name in left if left[name] != right[name]}
+    names = sorted(left.keys() | right.keys())
+    pairs = {name: (left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)}
     pairs |= provenance.differences(one["provenance"], other["provenance"])
     pairs.pop(provenance.CODE, None)
     return [f"{name} {theirs}, not {ours}" for name, (ours, theirs) in pairs.items()]
@@ -196,9 +197,9 @@ def _rank(row: dict[str, Any], better: str) -> tuple[bool, float]:
 
 
 def _requirements(record: Record) -> dict[str, Any]:
-    task = {name: value for name, value in record["config"]["task"].items() if name != "data_dir"}
+    fields = record["config"]["task"].items()
     return {
-        "task": task,
+        **{f"task.{name}": value for name, value in fields if name not in ("name", "data_dir")},
         "version of the task": record["task"]["version"],
         "data": record["task"]["sha256"][:12],
         "steps": record["config"]["train"]["steps"],

@@ -70,7 +70,7 @@ def run(
     here = provenance.gather()
     cell = Cell(config, settings.identity(config), differences, task, variant, argv, here)
     screen.banner(out, here, provenance.idle_accelerator())
-    screen.differences(out, config.name, differences)
+    screen.differences(out, config.name, config.attention.to_dict(), differences)
     if dry_run:
         return _plan(out, cell)
     folder = Path(workdir) / f"{config.name}-{cell.identity}"
@@ -152,6 +152,8 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
         return EXIT_CODES[records.INTERRUPTED]
     code = _attempt(out, cell, folder, record, todo, profile)
     _results(out, record, folder)
+    more = "; the same command continues" if record["outcome"] == records.INTERRUPTED else ""
+    out.print(f"recorded in {folder / records.RECORD}{more}", markup=False)
     return code
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, TaskID, TextColumn, TimeRemainingColumn
 
 WIDTH = 200  # of what is not a terminal
@@ -35,9 +36,11 @@ def banner(out: Console, provenance: dict[str, Any], idle_accelerator: str | Non
         out.print(f"[yellow]not citable: {why}[/]")
 
 
-def differences(out: Console, name: str, changed: dict[str, Any]) -> None:
-    """How the config differs from the defaults."""
-    out.print(f"[bold]{name}[/]" + ("" if changed else "  all defaults"))
+def differences(out: Console, name: str, attention: dict[str, Any], changed: dict[str, Any]) -> None:
+    """The run's name, its attention with all fields, and how the config differs from the defaults."""
+    fields = ", ".join(f"{field}={value!r}" for field, value in attention.items() if field != "name")
+    out.print(f"[bold]{name}[/]: {attention['name']}({escape(fields)})")
+    out.print(f"Different from the defaults:{'' if changed else ' nothing'}")
     for field, value in changed.items():
         out.print(f"  {field} = {value!r}", markup=False)
 
@@ -60,7 +63,7 @@ class Live:
         self._progress = Progress(
             TextColumn("{task.fields[seeds]}  step {task.completed:.0f}/{task.total:.0f}"),
             TimeRemainingColumn(compact=True),
-            TextColumn("loss {task.fields[loss]:.3f}{task.fields[score]}  {task.fields[speed]}"),
+            TextColumn("{task.fields[loss]}{task.fields[score]}  {task.fields[speed]}"),
             console=out,
             disable=not out.is_terminal,
             transient=True,
@@ -79,12 +82,16 @@ class Live:
         now = time.monotonic()
         if self._start is None or self._start[0] != seeds or step <= self._start[1]:
             self._begin(seeds, step, now)
-        fields = {"loss": loss, "score": self._score, "speed": f"{tokens_per_second:,.0f} tokens/s"}
+        fields: dict[str, Any] = {
+            "loss": f"loss {loss:.3f}",
+            "score": self._score,
+            "speed": f"{tokens_per_second:,.0f} tokens/s",
+        }
         if self._task is not None:
             self._progress.update(self._task, completed=step, seeds=seeds, **fields)
         if not self._out.is_terminal and (now - self._said >= EVERY_SECONDS or step == self._steps):
             self._said = now
-            text = f"{seeds}  step {step}/{self._steps}  {self._remaining(step, now)}  loss {loss:.3f}"
+            text = f"{seeds}  step {step}/{self._steps}  {self._remaining(step, now)}  {fields['loss']}"
             self.note(f"{text}{self._score}  {fields['speed']}")
 
     def validated(self, seeds: str, step: int, values: dict[str, float], best: bool) -> None:
@@ -102,7 +109,7 @@ class Live:
         self._start, self._score = (seeds, step - 1, now), ""
         if self._task is not None:
             self._progress.remove_task(self._task)
-        fields = {"seeds": seeds, "loss": float("nan"), "score": "", "speed": ""}
+        fields: dict[str, Any] = {"seeds": seeds, "loss": "", "score": "", "speed": ""}
         self._task = self._progress.add_task("", total=self._steps, completed=step, **fields)
 
     def _remaining(self, step: int, now: float) -> str:

@@ -26,6 +26,7 @@ NAMED: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[..., Any]]] = {
     "attention": (attention.hyperparameters, attention.make),
     "task": (tasks.hyperparameters, tasks.make),
 }
+CONFIGS = Path("configs")
 # What has no bearing on the numbers: `seeds_at_once` only within rounding, and a table says where it differs.
 INCIDENTAL = (
     "name", "seeds", "train.checkpoint_every", "train.log_every", "train.seeds_at_once", "eval.timed_steps",
@@ -81,8 +82,9 @@ def identity(config: Config) -> str:
 def _read(path: str) -> Config:
     file, colon, argument = path.partition(":")
     if not Path(file).is_file():
-        near = difflib.get_close_matches(Path(file).name, [p.name for p in Path(file).parent.glob("*.py")], 1)
-        hint = f"; did you mean {Path(file).with_name(near[0])}?" if near else ""
+        there = {path.stem: path for folder in (CONFIGS, Path(file).parent) for path in folder.glob("*.py")}
+        near = difflib.get_close_matches(Path(file).stem, there, 1)
+        hint = f"; did you mean {there[near[0]]}?" if near else f"; there are {', '.join(sorted(there))}"
         raise UsageError(f"--config={path}: there is no file {file!r}{hint}")
     spec = importlib.util.spec_from_file_location("config_file", file)
     if spec is None or spec.loader is None:

@@ -15,7 +15,7 @@ Record = dict[str, Any]
 
 PLAIN: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
 WIDE = 140  # characters from which one table holds all
-LEFT = ("run", "attention", "also differs in")
+LEFT = ("run", "attention", "remarks")
 COSTS = ("step ms", "tokens/s", "compile s", "temps", "in use", "FLOPs/step", "params")
 
 
@@ -56,7 +56,7 @@ def results(out: Console, this: Record, others: list[Record], complaints: list[s
         {"run": mark + name} | _quality(row, task, tested) | costs(row["record"])
         for mark, name, row in zip(marks, names, rows, strict=True)
     ]
-    last = ["also differs in"]
+    last = ["remarks"]
     quality = ["run", "attention", task["primary"], "± 95%", "n", *map(_at, _other_lengths(task)), "p (Holm)"]
     narrow = [[*quality, *last], ["run", *COSTS[:3]], ["run", *COSTS[3:]]]
     groups = [[*quality, *COSTS, *last]] if out.width >= WIDE else narrow
@@ -126,7 +126,7 @@ def _names(found: list[Record]) -> list[str]:
 
 def _quality(row: dict[str, Any], task: dict[str, Any], tested: bool) -> dict[str, str]:
     record, score, metric = row["record"], row["score"], task["primary"]
-    cells = {"attention": record["attention"]["text"], "also differs in": "; ".join(row["labels"])}
+    cells = {"attention": record["attention"]["text"], "remarks": "; ".join(row["labels"])}
     cells[metric] = record["outcome"] if score["mean"] is None else f"{score['mean']:.4f}"
     cells["± 95%"] = "" if score["half_width"] is None else f"{score['half_width']:.2g}"
     cells["n"] = str(score["n"]) + (f" ({row['failed']} failed)" if row["failed"] else "")

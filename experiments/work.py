@@ -41,6 +41,7 @@ def unmeasured(record: Record, cell: Cell) -> bool:
 def do(work: Work) -> tuple[str, str | None]:
     """Outcome and reason of the run once everything is done that can be. Raises Interrupted."""
     cell, record = work.cell, work.record
+    work.report.note("compiling")
     single = program.build(cell.config, cell.task)
     record["memory"] |= single.memory
     record["speed"]["compile_seconds"] = single.compile_seconds

@@ -11,6 +11,7 @@ import attention
 import tests.attention.test_laws_causality as laws_causality
 import tests.attention.test_laws_cost as laws_cost
 import tests.attention.test_laws_matter as laws_matter
+import tests.attention.test_laws_numbers as laws_numbers
 import tests.attention.test_laws_padding as laws_padding
 import tests.attention.test_laws_value as laws_value
 from attention import registry
@@ -85,6 +86,12 @@ def test_the_recipe_knows_padding_and_segments(recipe):
     laws_padding.test_law_5_padding_anywhere_changes_nothing_where_declared(recipe, False)
     laws_padding.test_law_5_another_segment_changes_nothing(recipe, True)
     laws_padding.test_law_5_packed_equals_separate(recipe, True)
+
+
+def test_the_recipe_keeps_its_numbers(recipe):
+    laws_numbers.test_law_7_huge_logits_stay_finite(recipe)
+    laws_numbers.test_law_7_bfloat16_is_near_the_reference(recipe)
+    laws_numbers.test_float64_is_kept(recipe)
 
 
 def test_the_recipe_has_hyperparameters_that_matter(recipe, as_users_run):

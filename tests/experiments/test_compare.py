@@ -44,7 +44,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
     ("path", "value", "reason"),
     [
         ("task__name", "recall", "its task is recall"),
-        ("config__task__length", 512, "'length': 512"),
+        ("config__task__length", 512, "task.length 512, not 256"),
         ("task__version", 2, "version of the task 2, not 1"),
         ("task__sha256", "e" * 64, "data eeee"),
         ("config__train__steps", 50, "steps 50, not 100"),

@@ -38,7 +38,9 @@ def test_idle_accelerator_is_seen_unless_the_cpu_was_asked_for(monkeypatch, tmp_
 
 def test_differences_are_literal():
     stream, out = printed()
-    screen.differences(out, "lsh", {"attention.num_hashes": 4, "model.init": "[bold]"})
+    screen.differences(
+        out, "lsh", {"name": "lsh", "num_hashes": 4}, {"attention.num_hashes": 4, "model.init": "[bold]"}
+    )
     assert "attention.num_hashes = 4" in stream.getvalue() and "model.init = '[bold]'" in stream.getvalue()
 
 
