@@ -80,6 +80,8 @@ def check_call(variant: Attention, query, key, value, mask: Mask, *, params, rng
     if not isinstance(mask, Mask):
         given = f"an array of shape {mask.shape}" if hasattr(mask, "shape") else repr(mask)
         raise TypeError(f"mask must be an attention.Mask, as Mask(causal=True, key_valid=...), not {given}")
+    if not isinstance(mask.causal, bool):
+        raise TypeError(f"mask.causal must be True or False, not {type(mask.causal).__name__}")
     _check_shapes(variant, query, key, value)
     _check_supported(variant, query, key, value, mask)
     _check_mask_arrays(mask, query.shape[0], query.shape[1], value.shape[1])

@@ -53,7 +53,8 @@ def steps(folder: Path) -> list[int]:
     """Steps that have a checkpoint, ascending."""
     if not folder.is_dir():
         return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    names = (path.name for path in folder.iterdir() if path.name.isdigit())
+    return sorted(int(name) for name in names if _path(folder, int(name)).name == name)
 
 
 def save(folder: Path, step: int, state: Any, progress: Progress) -> None:
@@ -178,6 +179,8 @@ def _verified_progress(path: Path) -> Progress:
         found = _hashes(path)
     except (OSError, ValueError) as error:
         raise DamagedError(str(error)) from error
+    if not isinstance(expected, dict):
+        raise DamagedError(f"{path / 'manifest.json'} is no manifest")
     wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if wrong:
         raise DamagedError(f"{path / wrong[0]} is not what was saved ({len(wrong)} of {len(expected)} files)")

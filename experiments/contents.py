@@ -122,8 +122,11 @@ def outcome(record: Record) -> str:
 
 def reasons(record: Record) -> list[str]:
     """A phrase for each seed that has something to explain."""
-    entries = record["seeds"].items()
-    return [f"seed {seed}: {entry['reason']}" for seed, entry in entries if entry.get("reason")]
+    told = {seed: entry["reason"] for seed, entry in record["seeds"].items() if entry.get("reason")}
+    seeds = record["config"]["seeds"]
+    again = f"not ended: --config.seeds=({','.join(map(str, seeds))},) goes on with it"
+    told |= {str(s): again for s in seeds if not settled(record, s) and str(s) not in told}
+    return [f"seed {seed}: {reason}" for seed, reason in told.items()]
 
 
 def summary(record: Record) -> dict[str, Any]:

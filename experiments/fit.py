@@ -137,7 +137,9 @@ def _begin(run: Fit) -> Course:
         run.report.note(f"{run.label} continues at step {course.step}")
     for index, track in enumerate(course.tracks):
         run.metrics(index).parent.mkdir(parents=True, exist_ok=True)
-        records.rewind(run.metrics(index), {"train": track.step, "validation": track.validated})
+        last = {"train": track.step, "validation": track.validated}
+        if complaint := records.rewind(run.metrics(index), last):
+            run.report.note(complaint)
     return course
 
 

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ from experiments import files
 
 RECORD = "record.json"
 SCHEMA = 2  # of the records that this code writes and compares
+
+PARTS: dict[str, type] = {
+    **dict.fromkeys(("config", "task", "attention", "memory", "speed", "seeds", "provenance"), dict),
+    **dict.fromkeys(("groups", "not_citable"), list),
+}
 
 # Outcomes of a seed, or of a run.
 FINISHED = "finished"
@@ -38,8 +44,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         record = files.read_json(folder / RECORD)
     except FileNotFoundError:
         return None
-    if not isinstance(record, dict):
-        raise ValueError(f"{folder / RECORD} is not a record")
+    parts = PARTS if isinstance(record, dict) and record.get("schema") == SCHEMA else {}
+    wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
+    if not isinstance(record, dict) or wrong:
+        raise ValueError(f"{folder / RECORD} is not a record" + (f": {wrong[0]}" if wrong else ""))
+    if parts and not all(isinstance(entry, dict) for entry in record["seeds"].values()):
+        raise ValueError(f"{folder / RECORD} is not a record: seeds")
     return record
 
 
@@ -119,24 +129,43 @@ def append(path: Path, line: dict[str, Any]) -> None:
 def read(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics file, [] if there is none. A line that was cut short at the end is left out.
 
-    Raises ValueError, naming file and line, for any other line that is not JSON.
+    Raises ValueError, naming file and line, for any other that is not one.
+    """
+    lines, error = _read(path)
+    if error:
+        raise ValueError(error)
+    return lines
+
+
+def rewind(path: Path, last: dict[str, int]) -> str | None:
+    """Take back the lines of each split after its last step: a run that resumes there writes them again.
+
+    If a line is damaged, it and those after it are put into another file, and this says so.
     """
     if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[
-        :-1
-    ]  # whole lines end with a newline
+        return None
+    lines, error = _read(path)
+    if error:
+        aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+        files.write(aside, path.read_bytes())
+        error = f"{error}; lines before it are kept, all of them are in {aside.name}"
+    kept = [line for line in lines if line["step"] <= last.get(line["split"], -1)]
+    files.write(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
+    return error
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """The lines up to the first that is none, and what is wrong with that one."""
+    if not path.exists():
+        return [], None
     parsed = []
-    for number, line in enumerate(lines, 1):
+    # Whole lines end with a newline.
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1], 1):
         try:
-            parsed.append(json.loads(line))
+            value = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"{path}:{number} is not JSON: {error}") from error
-    return parsed
-
-
-def rewind(path: Path, last: dict[str, int]) -> None:
-    """Take back the lines of each split after its last step: a run that resumes there writes them again."""
-    if path.exists():
-        kept = [line for line in read(path) if line["step"] <= last[line["split"]]]
-        files.write(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
+            return parsed, f"{path}:{number} is not JSON: {error}"
+        if not (isinstance(value, dict) and isinstance(value.get("step"), int) and "split" in value):
+            return parsed, f"{path}:{number} has no step or no split"
+        parsed.append(value)
+    return parsed, None

@@ -106,6 +106,14 @@ def test_one_whose_best_is_damaged_is_not_used(tmp_path):
     assert checkpoint.restore_latest(tmp_path, state()) == (None, [])
 
 
+def test_what_is_no_manifest_is_damage_and_what_is_no_checkpoint_is_not_looked_at(tmp_path):
+    save_all(tmp_path, 1, 2)
+    (tmp_path / "00000002" / "manifest.json").write_text("[]")
+    (tmp_path / "999").mkdir()
+    restored, complaints = checkpoint.restore_latest(tmp_path, jax.eval_shape(lambda: state()))
+    assert restored is not None and restored.step == 1 and "is no manifest" in complaints[0]
+
+
 def test_a_save_cut_short_leaves_nothing_that_looks_like_a_checkpoint(tmp_path, monkeypatch):
     save_all(tmp_path, 10)
 

@@ -97,6 +97,22 @@ def test_metrics_rewind_by_split_and_lose_a_torn_tail(tmp_path):
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\nbroken\n{"step": 2}\n')
-    with pytest.raises(ValueError, match=r"metrics.jsonl:2"):
-        records.read(path)
+    for broken in ("broken", "5", '{"split": "train"}'):
+        path.write_text(f'{{"step": 1, "split": "train"}}\n{broken}\n{{"step": 2, "split": "train"}}\n')
+        before = path.read_bytes()
+        with pytest.raises(ValueError, match=r"metrics.jsonl:2"):
+            records.read(path)
+        complaint = records.rewind(path, {"train": 9})
+        assert complaint is not None and "metrics.jsonl:2" in complaint
+        assert records.read(path) == [{"step": 1, "split": "train"}]
+        (aside,) = tmp_path.glob("metrics.jsonl.damaged-*")
+        assert aside.read_bytes() == before and aside.name in complaint
+        aside.unlink()
+
+
+def test_a_record_without_its_parts_is_named(tmp_path):
+    for number, text in enumerate(('{"schema": 2}', '{"schema": 2, "seeds": null}')):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "record.json").write_text(text)
+    found, complaints = records.find(tmp_path)
+    assert not found and len(complaints) == 2 and "0/record.json is not a record: config" in complaints[0]
