@@ -11,16 +11,16 @@ import signal
 import subprocess
 import sys
 
-CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
+from experiments.interrupt import EXIT_CODES
 
 
 def stop(number, _frame):
     print("launch.py: stopped", file=sys.stderr)
-    sys.exit(CODES[number])
+    sys.exit(EXIT_CODES[signal.Signals(number)])
 
 
 if __name__ == "__main__":  # before the imports, which take seconds
-    for asked in CODES:
+    for asked in EXIT_CODES:
         signal.signal(asked, stop)
 
 from configs import base  # noqa: E402
@@ -91,7 +91,7 @@ def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
         if child and number == signal.SIGTERM:
             child.terminate()
 
-    before = {number: signal.signal(number, stop) for number in CODES}
+    before = {number: signal.signal(number, stop) for number in EXIT_CODES}
     try:
         for path in options.config:
             child = subprocess.Popen([sys.executable, __file__, f"--config={path}", *flags, *overrides])
@@ -100,8 +100,8 @@ def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
             code = child.wait()
             codes.append(code if code >= 0 else 128 - code)
             if received:
-                return CODES[received[0]]
-            if codes[-1] in CODES.values():
+                return EXIT_CODES[signal.Signals(received[0])]
+            if codes[-1] in EXIT_CODES.values():
                 return codes[-1]
     finally:
         for number, handler in before.items():

@@ -9,9 +9,8 @@ from scipy import stats
 
 from experiments import provenance, records
 from experiments.config import flat
+from experiments.records import Record
 from experiments.settings import INCIDENTAL
-
-Record = dict[str, Any]
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested

@@ -8,9 +8,9 @@ from typing import Any
 from attention import Attention, hyperparameters
 from experiments import compare, cost, provenance, records, settings
 from experiments.config import Config
+from experiments.records import Record
 from experiments.tasks.task import Task
 
-Record = dict[str, Any]
 WORST_FIRST = (
     records.FAILED,
     records.OUT_OF_MEMORY,

@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 
 import attention
 from experiments import files, records
+from experiments.records import Record
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito
 MARKERS = "os^vDPX"
 PANELS_A_ROW = 3
-Record = dict[str, Any]
 
 
 def results(folder: Path, path: Path) -> None:

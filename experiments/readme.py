@@ -15,12 +15,12 @@ from typing import Any
 
 import attention
 from experiments import compare, figures, files, records, tables
+from experiments.records import Record
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "results"
 PICTURE = "docs/images/results.png"
-Record = dict[str, Any]
 HEADS = {"value_width": "V != H", "cross_attention": "cross"}
 
 

@@ -13,6 +13,7 @@ from experiments import files
 RECORD = "record.json"
 SCHEMA = 2  # of the records that this code writes and compares
 
+Record = dict[str, Any]
 PARTS: dict[str, type] = {
     **dict.fromkeys(("config", "task", "attention", "memory", "speed", "seeds", "provenance"), dict),
     **dict.fromkeys(("groups", "not_citable"), list),
@@ -44,13 +45,19 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         record = files.read_json(folder / RECORD)
     except FileNotFoundError:
         return None
-    parts = PARTS if isinstance(record, dict) and record.get("schema") == SCHEMA else {}
-    wrong = [name for name, kind in parts.items() if not isinstance(record.get(name), kind)]
-    if not isinstance(record, dict) or wrong:
-        raise ValueError(f"{folder / RECORD} is not a record" + (f": {wrong[0]}" if wrong else ""))
-    if parts and not all(isinstance(entry, dict) for entry in record["seeds"].values()):
-        raise ValueError(f"{folder / RECORD} is not a record: seeds")
+    if not isinstance(record, dict):
+        raise ValueError(f"{folder / RECORD} is not a record")
+    if wrong := _wrong_parts(record):
+        raise ValueError(f"{folder / RECORD} is not a record: {', '.join(wrong)}")
     return record
+
+
+def _wrong_parts(record: Record) -> list[str]:
+    """Parts that a record of this schema has and this one has not; other schemas are not looked into."""
+    if record.get("schema") != SCHEMA:
+        return []
+    wrong = [name for name, kind in PARTS.items() if not isinstance(record.get(name), kind)]
+    return wrong or ["seeds"] * (not all(isinstance(entry, dict) for entry in record["seeds"].values()))
 
 
 def find(workdir: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:

@@ -203,7 +203,7 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
     if isinstance(error, StructureError):
         return records.FAILED, NOT_COMPARABLE, line
     if isinstance(error, DamagedError):
-        return records.INTERRUPTED, 75, f"{line}; the same command continues from what is whole"
+        return records.INTERRUPTED, 75, line
     if _is_disk(error):
         return records.INTERRUPTED, 75, f"nothing can be written: {line[:300]}"
     if isinstance(error, MemoryError) or (

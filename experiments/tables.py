@@ -10,8 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiments import compare
-
-Record = dict[str, Any]
+from experiments.records import Record
 
 PLAIN: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
 WIDE = 140  # characters from which one table holds all
