@@ -5,7 +5,8 @@ from typing import Any
 
 import jax
 
-from attention import Attention
+import attention
+from attention import Attention, Flops
 from experiments.config import Config
 from experiments.tasks.task import Task
 
@@ -31,16 +32,7 @@ def flops(config: Config, variant: Attention, task: Task, params: Any) -> dict[s
         for name, leaf in _named(params).items()
         if name.endswith(".kernel")
     )
-    mixing = variant.flops(
-        batch=1,
-        query_length=tokens,
-        key_length=tokens,
-        num_heads=config.model.num_heads,
-        num_kv_heads=config.model.num_kv_heads or config.model.num_heads,
-        head_dim=config.model.head_dim,
-        value_dim=config.model.value_dim or config.model.head_dim,
-        causal=task.causal,
-    )
+    mixing = _mixing(config, variant, task)
     layers = config.model.num_layers
     forward, backward = dense + layers * mixing.forward, 2 * dense + layers * mixing.backward
     return {
@@ -49,6 +41,27 @@ def flops(config: Config, variant: Attention, task: Task, params: Any) -> dict[s
         "attention": layers * (mixing.forward + mixing.backward),
         "unit": "operations of matrix products, one sequence, analytic",
     }
+
+
+def no_cheaper_than_full(config: Config, variant: Attention, task: Task) -> bool:
+    """Whether a variant that is not full attention asks for as many products at the task's length."""
+    if variant.capabilities.exact and math.isinf(variant.reach):
+        return False
+    full = attention.make("full")
+    return _mixing(config, variant, task).forward >= _mixing(config, full, task).forward
+
+
+def _mixing(config: Config, variant: Attention, task: Task) -> Flops:
+    return variant.flops(
+        batch=1,
+        query_length=task.length,
+        key_length=task.length,
+        num_heads=config.model.num_heads,
+        num_kv_heads=config.model.num_kv_heads or config.model.num_heads,
+        head_dim=config.model.head_dim,
+        value_dim=config.model.value_dim or config.model.head_dim,
+        causal=task.causal,
+    )
 
 
 def _once_a_sequence(name: str, task: Task) -> bool:

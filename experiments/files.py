@@ -3,9 +3,10 @@
 import errno
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
+
+LEAST_FILES = 100  # that must be possible before several are written
 
 
 def sync(path: Path) -> None:
@@ -18,10 +19,13 @@ def sync(path: Path) -> None:
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Raises OSError (ENOSPC) if the disk has not that many bytes free."""
-    free = shutil.disk_usage(folder).free
+    """Raises OSError (ENOSPC) if the disk has not that many bytes free, or hardly a name for a file."""
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
     if free < needed:
         raise OSError(errno.ENOSPC, f"{needed} bytes are wanted and {free} are free", str(folder))
+    if disk.f_files and disk.f_favail < LEAST_FILES:  # file systems without a limit say 0
+        raise OSError(errno.ENOSPC, f"{disk.f_favail} more files are possible", str(folder))
 
 
 def write(path: Path, content: str | bytes) -> None:

@@ -42,6 +42,7 @@ class Track:
     validated: int = 0  # the last step that was
     waited: int = 0  # validations since the best one
     losses: list[float] = dataclasses.field(default_factory=list)  # since the last logged step
+    lines: int = 0  # of its metrics file
     failure: dict[str, Any] | None = None  # {"step", "reason", "last_good_step"} of a divergence
 
 
@@ -138,7 +139,7 @@ def _begin(run: Fit) -> Course:
     for index, track in enumerate(course.tracks):
         run.metrics(index).parent.mkdir(parents=True, exist_ok=True)
         last = {"train": track.step, "validation": track.validated}
-        if complaint := records.rewind(run.metrics(index), last):
+        for complaint in records.rewind(run.metrics(index), last, track.lines):
             run.report.note(complaint)
     return course
 
@@ -212,8 +213,14 @@ def _note_step(run: Fit, course: Course, index: int, step: int, values: dict[str
     if step % run.program.config.train.log_every == 0:
         values["loss"] = math.fsum(track.losses) / len(track.losses)
         track.losses.clear()
-        line = {"step": step, "split": "train", **values, "seconds": course.seconds["train"]}
-        records.append(run.metrics(index), line)
+        _log(
+            run, course, index, {"step": step, "split": "train", **values, "seconds": course.seconds["train"]}
+        )
+
+
+def _log(run: Fit, course: Course, index: int, line: dict[str, Any]) -> None:
+    records.append(run.metrics(index), line)
+    course.tracks[index].lines += 1
 
 
 def _diverge(run: Fit, course: Course, index: int, step: int, name: str, value: float) -> None:
@@ -243,8 +250,7 @@ def _validate(run: Fit, course: Course) -> None:
             _diverge(run, course, index, course.step, f"validation {task.primary}", score)
             continue
         best = _note_validation(run, course.tracks[index], course.step, values[index])
-        line = {"step": course.step, "split": "validation", **values[index], "best": best}
-        records.append(run.metrics(index), line)
+        _log(run, course, index, {"step": course.step, "split": "validation", **values[index], "best": best})
         run.report.validated(f"seed {run.seeds[index]}", course.step, values[index], best)
 
 

@@ -144,21 +144,24 @@ def read(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def rewind(path: Path, last: dict[str, int]) -> str | None:
+def rewind(path: Path, last: dict[str, int], count: int) -> list[str]:
     """Take back the lines of each split after its last step: a run that resumes there writes them again.
 
-    If a line is damaged, it and those after it are put into another file, and this says so.
+    What is wrong, a phrase for each: `count` lines should stay; and if a line is damaged, it and those after
+    it are put into another file.
     """
-    if not path.exists():
-        return None
     lines, error = _read(path)
+    complaints = []
     if error:
         aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
         files.write(aside, path.read_bytes())
-        error = f"{error}; lines before it are kept, all of them are in {aside.name}"
+        complaints.append(f"{error}; lines before it are kept, all of them are in {aside.name}")
     kept = [line for line in lines if line["step"] <= last.get(line["split"], -1)]
-    files.write(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
-    return error
+    if len(kept) != count:
+        complaints.append(f"{path} has {len(kept)} lines up to there, and had {count}: its course has gaps")
+    if path.exists():
+        files.write(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in kept))
+    return complaints
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], str | None]:

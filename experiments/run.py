@@ -13,6 +13,7 @@ from rich.console import Console
 
 from experiments import (
     contents,
+    cost,
     optimizer,
     program,
     provenance,
@@ -41,6 +42,7 @@ EXIT_CODES = {
 NOT_COMPARABLE = 5
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice, and Orbax when the disk
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM)  # another's file, or not ours
 
 
 def run(
@@ -71,6 +73,8 @@ def run(
     cell = Cell(config, settings.identity(config), differences, task, variant, argv, here)
     screen.banner(out, here, provenance.idle_accelerator())
     screen.differences(out, config.name, config.attention.to_dict(), differences)
+    if cost.no_cheaper_than_full(config, variant, task):
+        screen.no_cheaper(out, variant.name, task.length)
     if dry_run:
         return _plan(out, cell)
     folder = Path(workdir) / f"{config.name}-{cell.identity}"
@@ -216,7 +220,9 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
 def _is_disk(error: BaseException) -> bool:
     # A full disk reaches us from Orbax as a ValueError with the words of what wrote.
     words = any(phrase in str(error) for phrase in (EXHAUSTED, "No space left", "File too large"))
-    return (isinstance(error, OSError) and error.errno in DISK) or (isinstance(error, ValueError) and words)
+    return (isinstance(error, OSError) and error.errno in DISK + PLACE) or (
+        isinstance(error, ValueError) and words
+    )
 
 
 def _write_last(out: Console, folder: Path, record: Record) -> None:

@@ -1,9 +1,10 @@
 """What a run says while it runs: where it computes, how its config differs, one live line."""
 
+import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,9 +14,39 @@ WIDTH = 200  # of what is not a terminal
 EVERY_SECONDS = 10.0  # between plain lines
 
 
+class _Steady:
+    """A stream that may be closed by its reader or full: what is said is lost then, and the run goes on."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._give_up()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        # The stream keeps what it could not write, and would fail with it once more when Python ends.
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, self._stream.fileno())
+        os.close(nothing)
+
+
 def console() -> Console:
     """Standard output: the terminal as it is, anything else wide enough for the tables."""
-    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=True)
+    width = None if sys.stdout.isatty() else WIDTH
+    return Console(file=cast(TextIO, _Steady(sys.stdout)), width=width, highlight=False, soft_wrap=True)
 
 
 def banner(out: Console, provenance: dict[str, Any], idle_accelerator: str | None) -> None:
@@ -43,6 +74,13 @@ def differences(out: Console, name: str, attention: dict[str, Any], changed: dic
     out.print(f"Different from the defaults:{'' if changed else ' nothing'}")
     for field, value in changed.items():
         out.print(f"  {field} = {value!r}", markup=False)
+
+
+def no_cheaper(out: Console, name: str, length: int) -> None:
+    """A variant is not what saves anything here."""
+    out.print(
+        f"[yellow]note: at length {length} this {name} asks for no fewer products than full attention[/]"
+    )
 
 
 def refuse(out: Console, folder: Path, changes: list[str]) -> None:
@@ -92,7 +130,7 @@ class Live:
         if not self._out.is_terminal and (now - self._said >= EVERY_SECONDS or step == self._steps):
             self._said = now
             text = f"{seeds}  step {step}/{self._steps}  {self._remaining(step, now)}  {fields['loss']}"
-            self.note(f"{text}{self._score}  {fields['speed']}")
+            self.note(f"{text}  {fields['speed']}")
 
     def validated(self, seeds: str, step: int, values: dict[str, float], best: bool) -> None:
         """A validation is done."""

@@ -54,6 +54,25 @@ def test_flops_by_hand(changes):
     assert found["attention"] == 3 * (mixing.forward + mixing.backward)
 
 
+@pytest.mark.parametrize(
+    ("name", "hyperparameters", "expected"),
+    [
+        ("full", {}, False),
+        ("dense", {}, False),
+        ("window", {"window_size": T - 1}, False),
+        ("window", {"window_size": T}, True),
+        ("pooled", {"window_size": T}, True),
+        ("pooled", {"window_size": 4}, False),
+        ("lsh", {"chunk_size": 16, "num_hashes": 1}, False),
+        ("lsh", {"chunk_size": 16, "num_hashes": 8}, True),
+    ],
+)
+def test_a_variant_that_saves_nothing_is_told(name, hyperparameters, expected):
+    config = tiny()
+    variant = attention.make(name, **hyperparameters)
+    assert cost.no_cheaper_than_full(config, variant, settings.task(config)) == expected
+
+
 def test_a_pooled_head_is_counted_once_a_sequence():
     class Pooled(Bytes):
         head = "pooled"

@@ -61,13 +61,14 @@ def undisturbed(tmp_path_factory, cache):
     return workdir
 
 
-def run(arguments, script=None, **environment):
+def run(arguments, script=None, stdout=subprocess.PIPE, **environment):
     start = ["launch.py"] if script is None else ["-c", script]
     return subprocess.run(
         [sys.executable, *start, *arguments],
         cwd=ROOT,
         env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
@@ -90,6 +91,18 @@ def test_killed_there_it_ends_as_if_nothing_had_happened(undisturbed, tmp_path, 
 def course(workdir):
     lines = records.read(only_folder(workdir) / "seed-0" / "metrics.jsonl")
     return [line | {"seconds": None} for line in lines]
+
+
+@pytest.mark.slow
+def test_nobody_need_read_what_it_says(undisturbed, tmp_path, cache):
+    reader, closed = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    for name, stdout in {"closed": closed, "full": full}.items():
+        done = run(command(tmp_path / name, cache), stdout=stdout)
+        os.close(stdout)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert lasting(record_of(tmp_path / name)) == lasting(record_of(undisturbed))
 
 
 SMALL_DISK = """
@@ -117,7 +130,9 @@ def test_a_real_full_disk(undisturbed, tmp_path, cache):
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=400", "tmpfs", disk],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
@@ -132,6 +147,13 @@ def test_a_real_full_disk(undisturbed, tmp_path, cache):
             assert stopped.returncode == 75 and "Traceback" not in stopped.stderr, stopped.stderr
             assert "nothing can be written" in stopped.stdout
             assert checkpoint.steps(only_folder(disk) / "seed-0" / "checkpoints") == kept
+        for ballast in disk.glob("ballast-*"):
+            ballast.unlink()
+        for name in range(os.statvfs(disk).f_favail - 5):
+            (disk / f"ballast-{name}").touch()
+        stopped = run(command(disk, cache))
+        assert stopped.returncode == 75 and "more files are possible" in stopped.stdout
+        assert "Traceback" not in stopped.stderr
         for ballast in disk.glob("ballast-*"):
             ballast.unlink()
         again = run(command(disk, cache))

@@ -75,8 +75,8 @@ def test_timings_are_left_out_and_nothing_else():
 
 def test_metrics_rewind_by_split_and_lose_a_torn_tail(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    records.rewind(path, {"train": 10})
-    assert records.read(path) == []
+    assert records.rewind(path, {"train": 10}, 0) == []
+    assert records.read(path) == [] and not path.exists()
     for step in (10, 20, 30):
         records.append(
             path, {"step": step, "split": "train", "loss": float("nan") if step == 10 else step / 3}
@@ -85,7 +85,7 @@ def test_metrics_rewind_by_split_and_lose_a_torn_tail(tmp_path):
     with open(path, "a") as file:
         file.write('{"step": 40, "lo')
     assert [line["step"] for line in records.read(path)] == [10, 10, 20, 20, 30, 30]
-    records.rewind(path, {"train": 20, "validation": 10})
+    assert records.rewind(path, {"train": 20, "validation": 10}, 3) == []
     records.append(path, {"step": 30, "split": "train", "loss": 10.0})
     assert records.read(path) == [
         {"step": 10, "split": "train", "loss": None, "non_finite": {"loss": "nan"}},
@@ -102,12 +102,21 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
         before = path.read_bytes()
         with pytest.raises(ValueError, match=r"metrics.jsonl:2"):
             records.read(path)
-        complaint = records.rewind(path, {"train": 9})
-        assert complaint is not None and "metrics.jsonl:2" in complaint
+        (complaint,) = records.rewind(path, {"train": 9}, 1)
+        assert "metrics.jsonl:2" in complaint
         assert records.read(path) == [{"step": 1, "split": "train"}]
         (aside,) = tmp_path.glob("metrics.jsonl.damaged-*")
         assert aside.read_bytes() == before and aside.name in complaint
         aside.unlink()
+
+
+def test_lost_lines_are_noticed(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    (complaint,) = records.rewind(path, {"train": 10}, 2)
+    assert f"{path} has 0 lines up to there, and had 2" in complaint and not path.exists()
+    records.append(path, {"step": 10, "split": "train"})
+    (complaint,) = records.rewind(path, {"train": 10}, 2)
+    assert "has 1 lines up to there, and had 2" in complaint and len(records.read(path)) == 1
 
 
 def test_a_record_without_its_parts_is_named(tmp_path):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import launch
-from experiments import checkpoint, program, provenance, records
+from experiments import checkpoint, program, provenance, records, work
 from tests.experiments.runs import command, lasting, only_folder, record_of
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -125,6 +125,13 @@ def test_no_config_and_no_folder_are_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert launch.main(command(tmp_path / "file")) == 2
     assert "--workdir" in capsys.readouterr().err
+
+
+def test_a_file_in_the_place_of_a_runs_folder_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(work, "do", lambda _: (tmp_path / "file").mkdir())
+    (tmp_path / "file").write_text("")
+    assert launch.main(command(tmp_path / "runs")) == 75
+    assert f"nothing can be written: [Errno 17] File exists: '{tmp_path}/file'" in capsys.readouterr().out
 
 
 # Stands for launch.py: says what it was called with and how long it takes by its config's name.
