@@ -7,6 +7,7 @@ Several --config=... run one after the other, each in a process of its own, with
 """
 
 import argparse
+import difflib
 import signal
 import subprocess
 import sys
@@ -31,6 +32,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         raise settings.UsageError(message)
 
+    def flags(self) -> list[str]:
+        return list(self._option_string_actions)
+
 
 def parser() -> Parser:
     made = Parser(
@@ -54,9 +58,20 @@ def parser() -> Parser:
     return made
 
 
+def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The flags, and what is left: overrides of the config. Raises UsageError for what is nearly a flag."""
+    made = parser()
+    options, rest = made.parse_known_args(argv)
+    for word in rest:
+        flag, dot, _ = word.partition("=")[0].partition(".")
+        if not dot and (near := difflib.get_close_matches(flag, made.flags(), 1)):
+            raise settings.UsageError(f"there is no {flag}; did you mean {near[0]}?")
+    return options, rest
+
+
 def main(argv: list[str]) -> int:
     try:
-        options, overrides = parser().parse_known_args(argv)
+        options, overrides = parse(argv)
         configs = [settings.load(path, overrides) for path in options.config]
         if len(configs) > 1:
             return one_by_one(options, overrides)

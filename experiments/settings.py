@@ -90,12 +90,16 @@ def _read(path: str) -> Config:
     if spec is None or spec.loader is None:
         raise UsageError(f"--config={path}: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    arguments = [argument] if colon else []
     try:
         spec.loader.exec_module(module)
-        inspect.signature(module.get_config).bind(*([argument] if colon else []))
-        config = module.get_config(*([argument] if colon else []))
+        takes = _takes(module.get_config, arguments)
+        config = module.get_config(*arguments) if takes else None
     except Exception as error:
         raise UsageError(f"--config={path}: {type(error).__name__}: {_line(error)}") from error
+    if not takes:
+        wants = f"takes no argument {argument!r}" if colon else f"wants an argument, --config={path}:ARGUMENT"
+        raise UsageError(f"--config={path}: {file} {wants}")
     if not isinstance(config, ConfigDict):
         raise UsageError(f"--config={path}: get_config() gives a {type(config).__name__}, not a ConfigDict")
     for section in NAMED:
@@ -105,10 +109,19 @@ def _read(path: str) -> Config:
     return config
 
 
+def _takes(function: Callable[..., Any], arguments: list[str]) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
 def _split(override: str) -> tuple[str, str]:
     match = re.fullmatch(r"--config\.([\w.]+)=(.*)", override, re.DOTALL)
     if not match:
-        raise UsageError(f"{override!r} is not understood; an override is written --config.field=value")
+        what = "has no value" if re.fullmatch(r"--config\.[\w.]+", override) else "is not understood"
+        raise UsageError(f"{override!r} {what}; an override is written --config.field=value")
     return match[1], match[2]
 
 
