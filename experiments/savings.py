@@ -75,7 +75,7 @@ def page(rows: dict[str, dict[str, Any]]) -> str:
             "",
             "Written by `python -m experiments.savings`; do not edit. One training step of `configs/base.py`",
             "on `bytes`, length 1024, batch 8: what the compiler plans beside arguments and outputs, and the",
-            "median of 5 warm steps. bfloat16 saves no time on a CPU, which computes it in float32.",
+            "median of 5 warm steps.",
             "",
             f"- {origin}",
             "",
