@@ -170,6 +170,8 @@ def test_files_that_are_no_configs(tmp_path, text, words):
     assert words in refusal(file)
 
 
-def test_a_missing_file_and_an_argument_too_many():
+def test_a_missing_file_and_a_missing_argument(tmp_path):
     assert "there is no file 'nowhere.py'" in refusal("nowhere.py")
-    assert "too many positional arguments" in refusal(f"{WINDOW}:lsh")
+    file = tmp_path / "mine.py"
+    file.write_text("def get_config(attention): pass")
+    assert f"wants an argument, --config={file}:ARGUMENT" in refusal(file)
