@@ -71,7 +71,9 @@ def get_config() -> Any:
 
     evaluation = config.eval = ConfigDict()
     evaluation.batch_size = 8  # over all devices
-    evaluation.timed_steps = 10  # training steps to measure speed and memory with, after training; 0: neither
+    evaluation.timed_steps = (
+        10  # training steps to measure speed and memory with, before training; 0: neither
+    )
 
     return config.lock()
 

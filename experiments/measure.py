@@ -64,7 +64,8 @@ def watched(
 def _most_memory(device: Any, reset: bool) -> dict[str, Any]:
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
-        return {"bytes": stats.get("peak_bytes_in_use"), "method": "device counter peak_bytes_in_use"}
+        method = "device counter peak_bytes_in_use since the process began"
+        return {"bytes": stats.get("peak_bytes_in_use"), "method": method}
     method = "highest resident set of the process (VmHWM)"
     method += " during the timed steps" if reset else " since it started"
     return {"bytes": _field("/proc/self/status", "VmHWM"), "method": method}

@@ -1,4 +1,4 @@
-"""What a run has to do: choose the learning rate, train the seeds, measure speed and memory."""
+"""What a run has to do: measure speed and memory, choose the learning rate, train the seeds."""
 
 import dataclasses
 from collections.abc import Callable
@@ -49,6 +49,12 @@ def do(work: Work) -> tuple[str, str | None]:
     if reason := shortage(single):
         return records.OUT_OF_MEMORY_COMPILED, reason
     work.save()
+    if unmeasured(record, cell):  # before training, whose memory would be found in use
+        work.report.note("measuring speed and memory")
+        found = program.measured(cell.config, cell.task, single, work.check)
+        record["speed"] |= found["speed"]
+        record["memory"]["measured"] = found["memory"]
+        work.save()
     if todo := left(record, cell):
         record["not_evaluated"] = what_does_not_fit(single)
         single = without(single, record["not_evaluated"])
@@ -60,11 +66,6 @@ def do(work: Work) -> tuple[str, str | None]:
             single = without(program.build(cell.config, cell.task), record["not_evaluated"])
         if reason := _train(dataclasses.replace(work, cell=cell), single, todo):
             return records.OUT_OF_MEMORY_COMPILED, reason
-    if unmeasured(record, cell):
-        work.report.note("measuring speed and memory")
-        found = program.measured(cell.config, cell.task, single, work.check)
-        record["speed"] |= found["speed"]
-        record["memory"]["measured"] = found["memory"]
     if work.profile:
         work.report.note(f"trace of {program.PROFILED} training steps: {work.folder / 'profile'}")
         program.profile(single, work.folder / "profile")

@@ -77,6 +77,18 @@ def test_same_command_twice_gives_the_same_bits(undisturbed, tmp_path):
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
 
 
+def test_it_is_measured_before_it_trains(tmp_path, monkeypatch):
+    """What training has used would else be found in use."""
+    order = []
+    for module, name in ((program, "measured"), (work, "_train")):
+        call = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *given, call=call, name=name: (order.append(name), call(*given))[1]
+        )
+    assert launch.main(command(tmp_path)) == 0
+    assert order == ["measured", "_train"]
+
+
 def test_what_was_not_measured_can_be_later(tmp_path):
     assert launch.main(command(tmp_path, eval__timed_steps=0)) == 0
     before = record_of(tmp_path)
@@ -106,7 +118,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, capsys):
     ("flags", "message"),
     [
         (["stray"], "stray"),
-        (["--work=x"], "--work=x"),
+        (["--work=x"], "there is no --work; did you mean --workdir?"),
         (["--config.model.model_dmi=3"], "model_dmi"),
         (["--require_device=gpu"], "jax computes on cpu"),
         (["--require_device=abacus"], "abacus"),
