@@ -205,10 +205,9 @@ def _collect(run: Fit, course: Course, keep: int) -> None:
 
 def _note_step(run: Fit, course: Course, index: int, step: int, values: dict[str, float]) -> None:
     track = course.tracks[index]
-    for name, value in values.items():
-        if not math.isfinite(value):
-            _diverge(run, course, index, step, name, value)
-            return
+    if wrong := _not_finite(values):
+        _diverge(run, course, index, step, wrong)
+        return
     track.losses.append(values["loss"])
     if step % run.program.config.train.log_every == 0:
         values["loss"] = math.fsum(track.losses) / len(track.losses)
@@ -223,10 +222,15 @@ def _log(run: Fit, course: Course, index: int, line: dict[str, Any]) -> None:
     course.tracks[index].lines += 1
 
 
-def _diverge(run: Fit, course: Course, index: int, step: int, name: str, value: float) -> None:
+def _not_finite(values: dict[str, float]) -> str | None:
+    """The first metric that is no number, in words."""
+    return next((f"{name} is {x}" for name, x in values.items() if not math.isfinite(x)), None)
+
+
+def _diverge(run: Fit, course: Course, index: int, step: int, wrong: str) -> None:
     # What was saved at a step was seen to be finite by that step's own numbers.
     good = max((saved for saved in checkpoint.steps(run.checkpoints) if saved < step), default=None)
-    reason = f"{name} is {value} at step {step}"
+    reason = f"{wrong} at step {step}"
     course.tracks[index].ended = "diverged"
     course.tracks[index].failure = {"step": step, "reason": reason, "last_good_step": good}
     run.report.note(f"seed {run.seeds[index]} diverged: {reason}; the last good step is {good}")
@@ -245,9 +249,8 @@ def _validate(run: Fit, course: Course) -> None:
     task = run.program.task
     values = evaluate(run.program, course.state.evaluated, "validation", task.length, run.check)
     for index in todo:
-        score = values[index][task.primary]
-        if not math.isfinite(score):
-            _diverge(run, course, index, course.step, f"validation {task.primary}", score)
+        if wrong := _not_finite(values[index]):
+            _diverge(run, course, index, course.step, f"validation {wrong}")
             continue
         best = _note_validation(run, course.tracks[index], course.step, values[index])
         _log(run, course, index, {"step": course.step, "split": "validation", **values[index], "best": best})
@@ -311,12 +314,17 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
             continue
         assert track.best is not None  # the last step is validated
         own = {length: values[index] for length, values in tests.items()}
-        test = own.pop(task.length, {})
+        test, best_step = own.pop(task.length, {}), track.best["step"]
+        if wrong := _not_finite(test):
+            reason = f"test {wrong} at step {best_step}"
+            failure = {"step": best_step, "reason": reason, "last_good_step": None}
+            entries[seed] = {"outcome": records.DIVERGED, **failure, "timing": course.seconds}
+            continue
         entries[seed] = {
             "outcome": records.FINISHED,
             "step": track.step,
             "ended": track.ended,
-            "best_step": track.best["step"],
+            "best_step": best_step,
             "validation": track.best["validation"],
             "test": test,
             "test_at_length": own,

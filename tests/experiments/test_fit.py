@@ -135,6 +135,18 @@ def test_patience_goes_on_counting_after_a_kill(tmp_path):
     assert {**again, "timing": 0} == {**undisturbed, "timing": 0}
 
 
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_any_metric_that_is_no_number_ends_a_seed(tmp_path, monkeypatch, split):
+    def strange(program, params, asked, length, check):
+        found = evaluate(program, params, asked, length, check)
+        return [values | ({"token": float("nan")} if asked == split else {}) for values in found]
+
+    monkeypatch.setattr("experiments.fit.evaluate", strange)
+    entry = outcome(tmp_path, [0.5] * (STEPS + 1))
+    assert entry["outcome"] == records.DIVERGED and "test" not in entry
+    assert entry["reason"] == f"{split} token is nan at step 2"
+
+
 def test_seeds_at_once_end_each_in_its_own_way(tmp_path):
     nan = float("nan")
     table = [
