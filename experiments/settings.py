@@ -27,6 +27,7 @@ NAMED: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[..., Any]]] = {
     "task": (tasks.hyperparameters, tasks.make),
 }
 CONFIGS = Path("configs")
+BAD_VALUES = (flags.Error, ValueError, TypeError, RecursionError, MemoryError)  # as absl raises for them
 # What has no bearing on the numbers: `seeds_at_once` only within rounding, and a table says where it differs.
 INCIDENTAL = (
     "name", "seeds", "train.checkpoint_every", "train.log_every", "train.seeds_at_once", "eval.timed_steps",
@@ -145,19 +146,28 @@ def _resolve(section: str, given: dict[str, Any]) -> ConfigDict:
 
 
 def _override(config: Config, values: dict[str, str]) -> Config:
-    for field, value in values.items():
+    for field in values:
         check_known(field, flat(config))
-        arguments = ["config", f"--config.{field}={value}"]
-        private = flags.FlagValues()
+    try:
+        return _parsed(config, values)
+    except BAD_VALUES:
+        pass
+    for field, value in values.items():  # which of them?
         try:
-            config_flags.DEFINE_config_dict("config", config, flag_values=private, sys_argv=arguments)
-            private(arguments)
-        except (flags.Error, ValueError, TypeError, RecursionError, MemoryError) as error:
+            config = _parsed(config, {field: value})
+        except BAD_VALUES as error:
             like = flat(config)[field]
             accepted = RULES[field][0] if field in RULES else f"of type {type(like).__name__}, like {like!r}"
             refuse(field, value, accepted, cause=error)
-        config = private["config"].value
     return config
+
+
+def _parsed(config: Config, values: dict[str, str]) -> Config:
+    arguments = ["config", *(f"--config.{field}={value}" for field, value in values.items())]
+    private = flags.FlagValues()
+    config_flags.DEFINE_config_dict("config", config, flag_values=private, sys_argv=arguments)
+    private(arguments)
+    return private["config"].value
 
 
 def _make(section: str, config: Config) -> Any:
