@@ -52,13 +52,12 @@ class Text(Task):
     aclImdb of the original release, the test split is the original one without what is in train/ too, and a
     tenth of the other, by hash, is for validation.
 
-    A review is cut at `length` bytes and padded at its end; half of them have more than 979. A sample is
+    A review is cut at `length` bytes and padded at its end; half of them have 980 or more. A sample is
 
         I rented I AM CURIOUS-YELLOW from my video store because of all the contro...        negative
 
     Chance is 50%. `baselines`: the most frequent class, and logistic regression on how often each byte value
-    occurs (.65 of the test split at length 1,024). Character 3- to
-    5-grams reach .80, .85 and .88 at 512, 1024 and all bytes.
+    occurs (.65 of the test split at length 1,024).
     """
 
     name: ClassVar[str] = "text"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import tasks
+from experiments import provenance, settings, tasks
 from experiments.tasks import cache, listops
 
 SHORT = {"length": 40, "min_length": 10, "num_train": 60, "num_validation": 20, "num_test": 20}
@@ -121,6 +121,15 @@ def test_baselines_by_hand(tmp_path):
     )
     found = tasks.make("listops", length=8, min_length=0, data_dir=str(folder)).baselines()
     assert found == {"majority": pytest.approx(1 / 3), "root operator": pytest.approx(2 / 3)}
+
+
+@pytest.mark.campaign
+def test_baselines_that_the_docstring_names(as_users_run):
+    short = settings.task(settings.load(str(provenance.ROOT / "configs" / "listops.py"), []))
+    assert short.baselines()["root operator"] == pytest.approx(0.335, abs=5e-4)
+    whole = tasks.make("listops").baselines()
+    assert whole["majority"] == pytest.approx(0.175, abs=5e-4)
+    assert whole["root operator"] == pytest.approx(0.372, abs=5e-4)
 
 
 def files(folder, **parts):

@@ -93,9 +93,11 @@ def test_the_package_is_read_without_importing_it(tmp_path, monkeypatch):
         tasks.make("text").source("train", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec(text.PACKAGE) is None, reason="wants the extra data")
 def test_the_real_reviews():
     task = tasks.make("text")
     parts = contents(task)
     assert sum(task.splits.values()) == len(set.union(*parts.values())) == 24_904
+    assert np.median([len(review) for part in parts.values() for review in part]) == 980
     assert 0.48 < task.baselines()["majority"] < 0.52 and 0.64 < task.baselines()["byte unigrams"] < 0.67
