@@ -1,6 +1,5 @@
 """What training lowers, by hand; and that accumulated gradients are those of the whole batch."""
 
-import functools
 from typing import Any
 
 import jax
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import data, objective, optimizer, settings, train
+from experiments import objective, optimizer, settings
 from tests.experiments import small
 
 LOGITS = jnp.log(jnp.array([[[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]]]))
@@ -38,19 +37,8 @@ def test_the_penalty_is_on_the_mean_entropy():
     assert reported["entropy"] == pytest.approx(1.5) and found == pytest.approx(value()[0] + 0.75)
 
 
-@functools.cache
-def prepared(*fields):
-    config = small.load("train.batch_size=4", *fields)
-    task = settings.task(config)
-    return config, task, train.train_step(config, task)
-
-
-def trained(steps, *fields) -> Any:
-    config, task, step = prepared(*fields)
-    state, batches, metrics = train.init_state(config, task, 0), data.train_iterator(task, 0, 4), {}
-    for _ in range(steps):
-        state, metrics = step(state, next(batches), np.int32(0))
-    return state, metrics
+def trained(steps, *fields):
+    return small.trained(steps, "train.batch_size=4", *fields)
 
 
 def test_parts_of_a_batch_give_the_gradient_of_the_whole():

@@ -1,5 +1,4 @@
 import ast
-import functools
 import re
 from pathlib import Path
 
@@ -8,27 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import experiments
-from experiments import checks, data, settings, train
-from tests.experiments import small
+from experiments import checks, data, train
+from tests.experiments.small import prepared, trained
 
 
-@functools.cache
-def prepared(*fields):
-    config = small.load(*fields)
-    task = settings.task(config)
-    return config, task, train.train_step(config, task)
-
-
-def batches(task, seed=0):
-    return data.train_iterator(task, seed, 2)
-
-
-def steps(number, seed=0, *fields):
-    config, task, step = prepared(*fields)
-    state, iterator, metrics = train.init_state(config, task, seed), batches(task), {}
-    for _ in range(number):
-        state, metrics = step(state, next(iterator), np.int32(seed))
-    return state, metrics
+def batches(task):
+    return data.train_iterator(task, 0, 2)
 
 
 def test_the_abstract_state_describes_the_real_one():
@@ -47,8 +31,8 @@ def test_seeds_decide_the_first_state():
 
 
 def test_training_lowers_the_loss_and_reports():
-    _, first = steps(1)
-    state, last = steps(60, 0, "train.steps=60", "optimizer.learning_rate=0.03")
+    _, first = trained(1)
+    state, last = trained(60, "train.steps=60", "optimizer.learning_rate=0.03")
     assert last["loss"] < first["loss"] - 0.3
     assert state.step == 60
     assert set(first) == {"loss", "grad_norm", "param_norm", "learning_rate"}
@@ -57,10 +41,10 @@ def test_training_lowers_the_loss_and_reports():
 
 
 def test_the_step_is_a_pure_function_compiled_once_for_all_seeds():
-    one, _ = steps(3, 0, "model.dropout_rate=0.3")
-    same, _ = steps(3, 0, "model.dropout_rate=0.3")
+    one, _ = trained(3, "model.dropout_rate=0.3")
+    same, _ = trained(3, "model.dropout_rate=0.3")
     jax.tree.map(np.testing.assert_array_equal, one, same)
-    steps(3, 5, "model.dropout_rate=0.3")
+    trained(3, "model.dropout_rate=0.3", seed=5)
     assert prepared("model.dropout_rate=0.3")[2]._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
