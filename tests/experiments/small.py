@@ -1,6 +1,7 @@
 """A config that compiles in a moment, its training step, and tasks whose data are there in one."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,11 @@ def prepared(*fields: str):
     return config, task, train.train_step(config, task)
 
 
-def trained(number: int, *fields: str, seed: int = 0) -> Any:
-    """The state after so many steps, and the metrics of the last."""
+def trained(number: int, *fields: str, seed: int = 0, changed: Callable[[Any], Any] = lambda x: x) -> Any:
+    """The state after so many steps, and the metrics of the last; each batch is `changed` first."""
     config, task, step = prepared(*fields)
     state, metrics = train.init_state(config, task, seed), {}
     batches = data.train_iterator(task, seed, config.train.batch_size)
     for _ in range(number):
-        state, metrics = step(state, next(batches), np.int32(seed))
+        state, metrics = step(state, changed(next(batches)), np.int32(seed))
     return state, metrics

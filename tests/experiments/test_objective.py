@@ -37,13 +37,23 @@ def test_the_penalty_is_on_the_mean_entropy():
     assert reported["entropy"] == pytest.approx(1.5) and found == pytest.approx(value()[0] + 0.75)
 
 
-def trained(steps, *fields):
-    return small.trained(steps, "train.batch_size=4", *fields)
+def trained(steps, *fields, **changes):
+    return small.trained(steps, "train.batch_size=4", *fields, **changes)
+
+
+def uneven(batch):
+    """Each row has fewer tokens than the one before, and heavier targets."""
+    rows, length = batch["tokens"].shape
+    row = np.arange(rows, dtype=np.float32)[:, None]
+    valid = np.arange(length) < length - 2 * row
+    return batch | {"valid": valid, "weights": batch["weights"] * valid * (1 + row)}
 
 
 def test_parts_of_a_batch_give_the_gradient_of_the_whole():
-    fields = ("train.entropy_penalty=0.1", "optimizer.eps=1.0")
-    whole, parts = trained(2, *fields), trained(2, *fields, "train.num_microbatches=4")
+    fields = ("train.entropy_penalty=0.1", "train.label_smoothing=0.1", "optimizer.eps=1.0")
+    whole, parts = (
+        trained(2, *fields, f"train.num_microbatches={number}", changed=uneven) for number in (1, 4)
+    )
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
