@@ -38,7 +38,7 @@ def get_config() -> Any:
     model.remat = False  # recompute a layer's activations in the backward pass instead of keeping them
 
     optimizer = config.optimizer = ConfigDict()  # AdamW
-    optimizer.learning_rate = 6e-3  # the highest
+    optimizer.learning_rate = 6e-3  # the highest; not used where there is a grid
     # Rates to try with seed 0; all seeds then train with the one that validates best. (): none.
     optimizer.learning_rate_grid = ()
     optimizer.schedule = "cosine"  # cosine (to 0 at the last step), rsqrt, constant

@@ -102,6 +102,13 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
+def test_dry_run_of_a_grid_lists_its_rates(tmp_path, capsys):
+    grid = "--config.optimizer.learning_rate_grid=(1e-3,0.5)"
+    assert launch.main(command(tmp_path, "--dry_run", grid)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "learning rate the one of 0.001, 0.5 that validates best" in shown and "at step" not in shown
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

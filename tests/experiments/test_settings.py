@@ -135,6 +135,14 @@ def test_the_identity_follows_what_decides_the_numbers():
     assert len(set(recall)) == 2
 
 
+def test_a_rate_beside_a_grid_decides_nothing():
+    alone, other, with_grid, with_both = (
+        settings.identity(small.load(*(f"optimizer.learning_rate{field}" for field in fields)))
+        for fields in ((), ("=0.5",), ("_grid=(0.1,)",), ("=0.5", "_grid=(0.1,)"))
+    )
+    assert with_grid == with_both and len({alone, other, with_grid}) == 3
+
+
 def test_only_overrides_are_understood():
     for argument in ("config.model.remat=1", "--config.model.remat", "--steps=3", "--config=x"):
         with pytest.raises(settings.UsageError, match=r"written --config\.field=value"):
