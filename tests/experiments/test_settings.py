@@ -180,4 +180,4 @@ def test_files_that_are_no_configs(tmp_path, text, words):
 
 def test_a_missing_file_and_an_argument_too_many():
     assert "there is no file 'nowhere.py'" in refusal("nowhere.py")
-    assert "too many positional arguments" in refusal(f"{WINDOW}:lsh")
+    assert "takes no argument 'lsh'" in refusal(f"{WINDOW}:lsh")
