@@ -24,25 +24,23 @@ _CAPABILITY_OF_FIELD = {
 }
 
 
-def check_field(variant: Attention, field: str, accepted: str, holds: bool) -> None:
-    """Raises ValueError unless `holds`."""
+def check_field(named: Any, field: str, accepted: str, holds: bool) -> None:
+    """Raises ValueError unless `holds`. `named`: a variant, or whatever else has a name and the field."""
     if not holds:
         raise ValueError(
-            f"{variant.name}: {field}={getattr(variant, field)!r} is not accepted; {field} must be {accepted}"
+            f"{named.name}: {field}={getattr(named, field)!r} is not accepted; {field} must be {accepted}"
         )
 
 
-def check_count(
-    variant: Attention, field: str, *, least: int = 1, most: int = FAR, optional: bool = False
-) -> None:
+def check_count(named: Any, field: str, *, least: int = 1, most: int = FAR, optional: bool = False) -> None:
     """The field must be an int from `least` to `most`, or None if `optional`.
 
     Up to FAR, what counts tokens adds up with a position within int32.
     """
-    value = getattr(variant, field)
+    value = getattr(named, field)
     accepted = f"an int of at least {least} and at most {most}" + (" or None" if optional else "")
     holds = is_int(value, least) and value <= most
-    check_field(variant, field, accepted, holds or (optional and value is None))
+    check_field(named, field, accepted, holds or (optional and value is None))
 
 
 def check_softmax_fields(variant: Any) -> None:

@@ -38,11 +38,11 @@ def get_config() -> Any:
     model.remat = False  # recompute a layer's activations in the backward pass instead of keeping them
 
     optimizer = config.optimizer = ConfigDict()  # AdamW
-    optimizer.learning_rate = 6e-3  # the highest
+    optimizer.learning_rate = 6e-3  # the highest; not used where there is a grid
     # Rates to try with seed 0; all seeds then train with the one that validates best. (): none.
     optimizer.learning_rate_grid = ()
     optimizer.schedule = "cosine"  # cosine (to 0 at the last step), rsqrt, constant
-    optimizer.warmup_steps = 20  # linear, before the schedule
+    optimizer.warmup_steps = 20  # linear, before the schedule; fewer than train.steps
     optimizer.weight_decay = 0.1  # of matrices, times the learning rate
     optimizer.l2 = 0.0  # added to the gradient as l2 times the matrices, before clipping and Adam
     optimizer.beta1 = 0.9

@@ -105,10 +105,14 @@ def run_cell(name: str, length: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "experiments.benchmark", "--cell", name, str(length)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        failed = {"outcome": "failed", "reason": reason}
+        failed = {"outcome": "failed", "reason": last_line(done)}
         return {"name": name, "length": length, "forward": failed, "gradient": failed}
     return json.loads(done.stdout)
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Why a process failed, in one line."""
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
 def still_true(cells: list[dict[str, Any]], here: dict[str, Any]) -> list[dict[str, Any]]:

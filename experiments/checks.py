@@ -155,6 +155,9 @@ def check_together(config: Config, variant: attention.Attention, task: Task) -> 
         refuse("model.max_length", model.max_length, f"at least {longest}, the task's longest, or None")
     if config.train.stop_when_solved and task.solved is None:
         refuse("train.stop_when_solved", True, f"False: the task {task.name} is never solved")
+    if config.optimizer.warmup_steps >= config.train.steps:
+        shorter = f"below train.steps={config.train.steps}"
+        refuse("optimizer.warmup_steps", config.optimizer.warmup_steps, shorter)
     if config.train.batch_size % config.train.num_microbatches:
         divided = f"a divisor of train.batch_size={config.train.batch_size}"
         refuse("train.num_microbatches", config.train.num_microbatches, divided)

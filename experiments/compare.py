@@ -10,7 +10,7 @@ from scipy import stats
 from experiments import provenance, records
 from experiments.config import flat
 from experiments.records import Record
-from experiments.settings import INCIDENTAL
+from experiments.settings import incidental
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
@@ -40,11 +40,11 @@ def labels(one: Record, other: Record) -> list[str]:
     A phrase for each, as the other record has it: "model.num_heads=4", "other code".
     """
     ours, theirs = flat(one["config"]), flat(other["config"])
-    names = sorted(ours.keys() | theirs.keys())
+    names = sorted((ours.keys() | theirs.keys()) - {*incidental(theirs)})
     phrases = [
         f"{name}={theirs[name]}" if name in theirs else f"no {name}"
         for name in names
-        if ours.get(name) != theirs.get(name) and name not in INCIDENTAL and not name.startswith("attention.")
+        if ours.get(name) != theirs.get(name) and not name.startswith("attention.")
     ]
     together = _most_at_once(other)
     if together != _most_at_once(one):

@@ -135,6 +135,9 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
     now = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
     record = _begun(folder) or now
     todo = work.left(record, cell)
+    measured = record["speed"].get("training_step", {}).get("n", 0)
+    if 0 < measured < cell.config.eval.timed_steps:
+        out.print(f"speed and memory stay as they were measured with {measured} steps")
     changes = contents.changes(record, now)
     done = record["outcome"] in (records.FINISHED, records.DIVERGED) and not work.unmeasured(record, cell)
     if not todo and done and not profile:

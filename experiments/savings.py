@@ -6,12 +6,14 @@
 One training step of configs/base.py with batch 8, compiled and timed in a process of its own for each row.
 """
 
+import argparse
 import json
 import subprocess
 import sys
 from typing import Any
 
 from experiments import files, program, provenance, settings, tables
+from experiments.benchmark import last_line
 
 CONFIG = provenance.ROOT / "configs" / "base.py"
 PAGE = provenance.ROOT / "docs" / "savings.md"
@@ -45,11 +47,11 @@ def measure_row(overrides: list[str]) -> dict[str, Any]:
 
 
 def run_row(overrides: tuple[str, ...]) -> dict[str, Any]:
-    """`measure_row` in a process of its own."""
+    """`measure_row` in a process of its own. If that fails, its last words are this one's."""
     command = [sys.executable, "-m", "experiments.savings", "--row", *overrides]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=provenance.ROOT)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
+        sys.exit(f"savings: {' '.join(overrides)}: {last_line(done)}")
     return json.loads(done.stdout)
 
 
@@ -85,19 +87,37 @@ def page(rows: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def main(arguments: list[str]) -> None:
-    if arguments[:1] == ["--row"]:
-        print(json.dumps(measure_row(arguments[1:])))
-        return
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)
+    options, given = parser.parse_known_args(arguments)
+    try:
+        if options.row:
+            print(json.dumps(measure_row(given)))
+        else:
+            measure(tuple(given))
+    except settings.UsageError as error:
+        print(f"savings: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def measure(given: tuple[str, ...]) -> None:
+    """Every row, shown; written down if nothing is `given`. Raises UsageError."""
+    asked = {name: (*COMMON, *overrides, *given) for name, overrides in ROWS.items()}
+    for overrides in asked.values():
+        settings.load(str(CONFIG), list(overrides))  # what is wrong is said before anything is measured
     rows = {}
-    for name, overrides in ROWS.items():
-        rows[name] = run_row((*COMMON, *overrides, *arguments))
+    for name, overrides in asked.items():
+        rows[name] = run_row(overrides)
         print(name, tables.in_bytes(rows[name]["memory"]["temporaries"]), flush=True)
     print(table(rows))
-    if not arguments:
+    if not given:
         files.write_json(RESULTS, rows)
         files.write(PAGE, page(rows))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -74,9 +74,18 @@ def differences(config: Config, defaults: Config) -> dict[str, Any]:
     return {field: value for field, value in flat(config).items() if value != reference[field]}
 
 
+def incidental(fields: dict[str, Any]) -> tuple[str, ...]:
+    """Those of a config's fields, "section.field", that have no bearing on its numbers."""
+    # Of an old record there may be no such field.
+    chosen = ("optimizer.learning_rate",) if fields.get("optimizer.learning_rate_grid") else ()
+    return (*INCIDENTAL, *chosen)
+
+
 def identity(config: Config) -> str:
     """Ten hexadecimal digits that differ where two configs ask for different numbers."""
-    deciding = {field: _number(value) for field, value in flat(config).items() if field not in INCIDENTAL}
+    fields = flat(config)
+    left_out = incidental(fields)
+    deciding = {field: _number(value) for field, value in fields.items() if field not in left_out}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:10]
 
 

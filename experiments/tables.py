@@ -41,8 +41,10 @@ def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> Non
     step, share = train["batch_size"] * flops["training"], flops["attention"] / flops["training"]
     out.print(f"FLOPs of one training step: {in_flops(step)}, {share:.0%} of it attention")
     out.print(f"attention: {escape(variant['text'])}, one layer reaches {variant['reach']} tokens back")
+    rates = ", ".join(f"{rate:g}" for rate in record["config"]["optimizer"]["learning_rate_grid"])
     points = ", ".join(f"{rate:.2g} at step {at}" for at, rate in schedule)
-    out.print(f"{train['steps']} steps of {train['batch_size']} sequences; learning rate {points}")
+    rate = f"the one of {rates} that validates best" if rates else points
+    out.print(f"{train['steps']} steps of {train['batch_size']} sequences; learning rate {rate}")
 
 
 def results(out: Console, this: Record, others: list[Record], complaints: list[str]) -> None:

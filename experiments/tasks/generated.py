@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.tasks.task import ENDLESS, SPLITS, Item, Source, Task, check_index, check_split, is_int
 
-HASHED_ITEMS = 64  # of each split
+HASHED_ITEMS = 64  # of each split; more would make the data of every record so far other data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,11 @@ class Generated(Task):
         return GeneratedSource(self.draw, split, seed if split == "train" else 0, length, self.splits[split])
 
     def content_hash(self) -> str:
-        """sha256 of some items: it changes with the fields, the generator and NumPy's streams."""
+        """sha256 of the tokens and targets of each split's first `HASHED_ITEMS`, at the task's length.
+
+        They change with the generator and NumPy's streams, as all items then do. How many items there are,
+        and at which `eval_lengths`, they do not tell: these are fields, and compared as such.
+        """
         total = hashlib.sha256()
         for split in SPLITS:
             found = self.source(split, 0)

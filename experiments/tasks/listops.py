@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from attention.check import check_field, is_int
 from experiments.tasks import cache
 from experiments.tasks.task import (
     SPLITS,
@@ -17,11 +18,9 @@ from experiments.tasks.task import (
     Task,
     check_counts,
     check_data_dir,
-    check_field,
     check_index,
     check_lengths,
     check_split,
-    is_int,
 )
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")

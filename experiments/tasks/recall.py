@@ -5,8 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from attention.check import check_field
 from experiments.tasks.generated import Generated
-from experiments.tasks.task import LONGEST, Item, check_counts, check_field, check_lengths
+from experiments.tasks.task import LONGEST, Item, check_counts, check_lengths
 
 FILLER = 0
 STEEPEST = 16  # power: the sum over all slots of the longest item is still a float

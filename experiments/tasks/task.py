@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from attention.check import is_int
+from attention.check import check_count, check_field, is_int
 
 SPLITS = ("train", "validation", "test")
 LONGEST = 2**26  # tokens of an item, and numbers of tokens: more is a mistake
@@ -109,19 +109,10 @@ def check_index(index: int, size: int) -> None:
         raise IndexError(f"item {index} of {size}")
 
 
-def check_field(task: Task, field: str, accepted: str, holds: bool) -> None:
-    """Raises ValueError unless `holds`."""
-    if not holds:
-        value = getattr(task, field)
-        raise ValueError(f"{task.name}: {field}={value!r} is not accepted; {field} must be {accepted}")
-
-
 def check_counts(task: Task, *fields: str, least: int = 1, most: int = ENDLESS) -> None:
     """Raises ValueError unless each field is an int from `least` to `most`."""
     for field in fields:
-        value = getattr(task, field)
-        accepted = f"an int of at least {least} and at most {most}"
-        check_field(task, field, accepted, is_int(value, least) and value <= most)
+        check_count(task, field, least=least, most=most)
 
 
 def check_lengths(task: Task, least: int) -> None:

@@ -1,9 +1,14 @@
-"""A config that compiles in a moment, and tasks whose data are there in one."""
+"""A config that compiles in a moment, its training step, and tasks whose data are there in one."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from configs import base
-from experiments import settings
+from experiments import data, settings, train
 
 BASE = str(Path(base.__file__))
 TASKS = {  # fields of those that are slow at their defaults
@@ -24,3 +29,21 @@ FIELDS = (
 def load(*fields: str):
     """The small config with more fields, "model.remat=True", changed."""
     return settings.load(BASE, [f"--config.{field}" for field in (*FIELDS, *fields)])
+
+
+@functools.cache
+def prepared(*fields: str):
+    """The small config with more fields, its task and its training step."""
+    config = load(*fields)
+    task = settings.task(config)
+    return config, task, train.train_step(config, task)
+
+
+def trained(number: int, *fields: str, seed: int = 0, changed: Callable[[Any], Any] = lambda x: x) -> Any:
+    """The state after so many steps, and the metrics of the last; each batch is `changed` first."""
+    config, task, step = prepared(*fields)
+    state, metrics = train.init_state(config, task, seed), {}
+    batches = data.train_iterator(task, seed, config.train.batch_size)
+    for _ in range(number):
+        state, metrics = step(state, changed(next(batches)), np.int32(seed))
+    return state, metrics

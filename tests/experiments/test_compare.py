@@ -95,6 +95,15 @@ def test_a_rate_that_was_chosen_is_said_and_so_is_the_edge():
     assert compare.remarks(found | {"learning_rate": 0.1}) == ["learning rate 0.1, the edge of its grid"]
 
 
+def test_a_rate_that_a_grid_replaces_is_no_label():
+    ours, theirs = record(), record("other")
+    ours["config"]["optimizer"] = {"learning_rate": 0.1, "learning_rate_grid": []}
+    theirs["config"]["optimizer"] = {"learning_rate": 0.2, "learning_rate_grid": [0.3]}
+    assert compare.labels(ours, theirs) == ["optimizer.learning_rate_grid=[0.3]"]
+    expected = ["optimizer.learning_rate=0.1", "optimizer.learning_rate_grid=[]"]
+    assert compare.labels(theirs, ours) == expected
+
+
 def test_claims_are_of_every_pair_that_can_be_tested():
     noise = np.random.default_rng(0).normal(size=(3, 9)) / 100
     low, high, same = (

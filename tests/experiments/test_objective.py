@@ -1,6 +1,5 @@
 """What training lowers, by hand; and that accumulated gradients are those of the whole batch."""
 
-import functools
 from typing import Any
 
 import jax
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import data, objective, optimizer, settings, train
+from experiments import objective, optimizer, settings
 from tests.experiments import small
 
 LOGITS = jnp.log(jnp.array([[[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]]]))
@@ -38,24 +37,23 @@ def test_the_penalty_is_on_the_mean_entropy():
     assert reported["entropy"] == pytest.approx(1.5) and found == pytest.approx(value()[0] + 0.75)
 
 
-@functools.cache
-def prepared(*fields):
-    config = small.load("train.batch_size=4", *fields)
-    task = settings.task(config)
-    return config, task, train.train_step(config, task)
+def trained(steps, *fields, **changes):
+    return small.trained(steps, "train.batch_size=4", *fields, **changes)
 
 
-def trained(steps, *fields) -> Any:
-    config, task, step = prepared(*fields)
-    state, batches, metrics = train.init_state(config, task, 0), data.train_iterator(task, 0, 4), {}
-    for _ in range(steps):
-        state, metrics = step(state, next(batches), np.int32(0))
-    return state, metrics
+def uneven(batch):
+    """Each row has fewer tokens than the one before, and heavier targets."""
+    rows, length = batch["tokens"].shape
+    row = np.arange(rows, dtype=np.float32)[:, None]
+    valid = np.arange(length) < length - 2 * row
+    return batch | {"valid": valid, "weights": batch["weights"] * valid * (1 + row)}
 
 
 def test_parts_of_a_batch_give_the_gradient_of_the_whole():
-    fields = ("train.entropy_penalty=0.1", "optimizer.eps=1.0")
-    whole, parts = trained(2, *fields), trained(2, *fields, "train.num_microbatches=4")
+    fields = ("train.entropy_penalty=0.1", "train.label_smoothing=0.1", "optimizer.eps=1.0")
+    whole, parts = (
+        trained(2, *fields, f"train.num_microbatches={number}", changed=uneven) for number in (1, 4)
+    )
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 

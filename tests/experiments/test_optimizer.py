@@ -49,12 +49,24 @@ def test_matrices_decay_and_vectors_do_not():
     assert np.allclose(found["kernel"], -0.05) and (found["bias"] == 0).all()
 
 
+# A large eps makes Adam's step nearly proportional to the gradient, so that its length shows.
+PROPORTIONAL = ("optimizer.eps=1e6", "optimizer.learning_rate=1", "optimizer.weight_decay=0")
+
+
 def test_clipping_is_of_the_whole_gradient():
-    # A large eps makes Adam's step nearly proportional to the gradient, so that its length shows.
     params = {"a": jnp.zeros(1), "b": jnp.zeros(1)}
     grads = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
-    fields = ("optimizer.eps=1e6", "optimizer.learning_rate=1", "optimizer.weight_decay=0")
-    clipped, whole = (update(params, grads, *fields, f"optimizer.clip_norm={norm}") for norm in (1.0, None))
+    clipped, whole = (
+        update(params, grads, *PROPORTIONAL, f"optimizer.clip_norm={norm}") for norm in (1.0, None)
+    )
     assert np.allclose(clipped["a"] * 1e6, -0.6, rtol=1e-3)
     assert np.allclose(clipped["b"] * 1e6, -0.8, rtol=1e-3)
     assert np.allclose(whole["b"] * 1e6, -4.0, rtol=1e-3)
+
+
+def test_l2_is_clipped_with_the_rest_of_the_gradient():
+    params = {"a": jnp.zeros((1, 1)), "b": jnp.full((1, 1), 8.0)}
+    grads = {"a": jnp.full((1, 1), 3.0), "b": jnp.zeros((1, 1))}
+    found = update(params, grads, *PROPORTIONAL, "optimizer.l2=0.5", "optimizer.clip_norm=1.0")
+    assert np.allclose(found["a"] * 1e6, -0.6, rtol=1e-3)
+    assert np.allclose(found["b"] * 1e6, -0.8, rtol=1e-3)

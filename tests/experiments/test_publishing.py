@@ -1,6 +1,8 @@
 """README's blocks, its picture and docs/performance.md, from records and cells made by hand."""
 
 import copy
+import subprocess
+import sys
 
 import pytest
 
@@ -147,3 +149,21 @@ def test_savings_are_shares_of_the_first_row():
 def test_rows_of_savings_are_configs_and_every_row_is_another():
     found = [settings.load(str(savings.CONFIG), [*savings.COMMON, *row]) for row in savings.ROWS.values()]
     assert len({settings.identity(config) for config in found}) == len(savings.ROWS)
+
+
+def test_savings_answer_what_is_wrong_in_one_line(capsys, monkeypatch):
+    for arguments, word in ((["--config.train.stepz=3"], "train.stepz"), (["--rwo"], "--rwo")):
+        assert savings.main(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("savings: ") and error.count("\n") == 1 and word in error
+    with pytest.raises(SystemExit) as stopped:
+        savings.main(["--help"])
+    assert stopped.value.code == 0 and "--config.task.length=2048" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(SystemExit, match=r"savings: --config\..*: exit code 1$"):
+        savings.main([])
+
+
+def test_of_a_process_that_failed_the_last_line_is_told():
+    failed = subprocess.CompletedProcess([], 1, stderr="Traceback\n  at once\nValueError: why\n")
+    assert benchmark.last_line(failed) == "ValueError: why"

@@ -98,6 +98,13 @@ def test_what_was_not_measured_can_be_later(tmp_path):
     assert after["speed"]["training_step"]["n"] == 2 and after["seeds"] == before["seeds"]
 
 
+@pytest.mark.parametrize(("asked", "said"), [(1, False), (2, False), (3, True)])
+def test_more_timed_steps_than_were_measured_are_not_ignored_in_silence(undisturbed, capsys, asked, said):
+    assert launch.main(command(undisturbed, eval__timed_steps=asked)) == 0
+    assert ("were measured with 2 steps" in capsys.readouterr().out) == said
+    assert record_of(undisturbed)["speed"]["training_step"]["n"] == 2
+
+
 def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, capsys):
     assert launch.main(command(tmp_path / "none", "--dry_run")) == 0
     shown = capsys.readouterr().out
@@ -112,6 +119,13 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, capsys):
     ):
         assert expected in shown
     assert not (tmp_path / "none").exists()
+
+
+def test_dry_run_of_a_grid_lists_its_rates(tmp_path, capsys):
+    grid = "--config.optimizer.learning_rate_grid=(1e-3,0.5)"
+    assert launch.main(command(tmp_path, "--dry_run", grid)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "learning rate the one of 0.001, 0.5 that validates best" in shown and "at step" not in shown
 
 
 @pytest.mark.parametrize(

@@ -81,12 +81,8 @@ def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path, capsys):
 
 
 def test_a_damaged_checkpoint_costs_time_not_bits(undisturbed, tmp_path, monkeypatch, capsys):
-    def interrupt_at_eleven(self, seeds, step, loss, tokens_per_second):
-        if step == 11:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     with monkeypatch.context() as patch:
-        patch.setattr(screen.Live, "step", interrupt_at_eleven)
+        patch.setattr(screen.Live, "step", stopping_at(11))
         assert launch.main(command(tmp_path)) == 75
     last = sorted((only_folder(tmp_path) / "seed-0" / "checkpoints").iterdir())[-1]
     victim = max((p for p in last.rglob("*") if p.is_file()), key=lambda path: path.stat().st_size)

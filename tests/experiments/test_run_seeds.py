@@ -3,7 +3,7 @@
 import pytest
 
 import launch
-from experiments import grid, records, screen, tasks
+from experiments import fit, grid, records, screen, tasks
 from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -83,3 +83,23 @@ def test_of_the_grid_the_best_that_was_trained_is_chosen():
     assert grid.chosen({"0.2": trials["0.2"]}, task) is None
     trials["0.3"]["validation"] = 0.6
     assert grid.chosen(trials, task) == 0.3
+
+
+def test_the_test_split_is_read_once_by_each_group_after_its_last_step(tmp_path, monkeypatch):
+    events, evaluate = [], fit.evaluate
+
+    def told(self, label, step, loss, tokens_per_second):
+        events.append((label, step))
+
+    def counted(built, params, split, length, check):
+        events.extend([(split, length)] * (split == "test"))
+        return evaluate(built, params, split, length, check)
+
+    monkeypatch.setattr(screen.Live, "step", told)
+    monkeypatch.setattr(fit, "evaluate", counted)
+    one_by_one = {"seeds": "(0,1)", "train__seeds_at_once": 1, "eval__timed_steps": 0}
+    asked = command(tmp_path, **one_by_one, optimizer__learning_rate_grid="(3e-3,)")
+    assert launch.main(asked) == launch.main(asked) == 0
+    trial, first, second = ([(f"seed {seed}", step) for step in range(1, 21)] for seed in (0, 0, 1))
+    tests = [("test", 16), ("test", 24)]
+    assert events == [*trial, *first, *tests, *second, *tests]

@@ -1,9 +1,11 @@
 """All of training's toolbox in one run, on padded reviews; and the flags of a run."""
 
+import jax
+import numpy as np
 import pytest
 
 import launch
-from experiments import program, records, screen
+from experiments import checkpoint, program, records, screen, settings
 from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 from tests.experiments.tasks.test_text import folder as reviews
 
@@ -48,7 +50,17 @@ def lines_of(workdir):
     return [[{**line, "seconds": None} for line in records.read(path)] for path in paths]
 
 
-def test_the_whole_toolbox_does_what_its_parts_do(toolbox):
+def saved_average(toolbox, films, step, index):
+    """Digest of the average of one seed's parameters in the checkpoint of a step."""
+    config, _, *overrides = text_command(toolbox, films)
+    resolved = settings.load(config.partition("=")[2], overrides)
+    built = program.build(resolved, settings.task(resolved), num_seeds=2)
+    folder = only_folder(toolbox) / "seeds-0-1" / "checkpoints"
+    average = checkpoint.restore(folder, step, built.abstract_state).state.average
+    return checkpoint.digest(jax.tree.map(lambda x: np.asarray(x)[index], average))
+
+
+def test_the_whole_toolbox_does_what_its_parts_do(toolbox, films):
     record = record_of(toolbox)
     assert record["groups"] == [[0, 1]] and record["outcome"] == "finished"
     items = record["task"]["items"]["train"]
@@ -59,7 +71,7 @@ def test_the_whole_toolbox_does_what_its_parts_do(toolbox):
         assert entry["best_step"] == best and entry["validation"]["accuracy"] == scores[best]
         after = [step for step in scores if step > best]
         assert entry["ended"] == ("patience" if len(after) == 2 else "steps")
-        assert entry["sha256"]["best_params"] != entry["sha256"]["params"]  # the average, not the last
+        assert entry["sha256"]["best_params"] == saved_average(toolbox, films, best, int(seed))
         assert all(line["entropy"] > 0 for line in lines if line["split"] == "train")
         assert entry["test"]["accuracy"] > 0.7 and set(entry["test_at_length"]) == {"48"}
     assert max(entry["step"] for entry in record["seeds"].values()) * 8 > items  # a second epoch

@@ -55,12 +55,12 @@ def test_all_fields_are_resolved_and_stay_so():
 def test_overrides_of_every_type():
     config = load(
         WINDOW, "seeds=0,3", "model.num_layers=3", "optimizer.learning_rate=1", "model.remat=true",
-        "optimizer.schedule=rsqrt", "task.eval_lengths=(64,)", "train.steps=7", "train.steps=8",
+        "optimizer.schedule=rsqrt", "task.eval_lengths=(64,)", "train.steps=70", "train.steps=80",
     )  # fmt: skip
     assert config.seeds == (0, 3) and config.task.eval_lengths == (64,)
     assert config.model.num_layers == 3 and config.model.remat is True
     assert config.optimizer.learning_rate == 1.0 and config.optimizer.schedule == "rsqrt"
-    assert config.train.steps == 8
+    assert config.train.steps == 80
     assert load(WINDOW, "seeds=3").seeds == (3,)
 
 
@@ -97,8 +97,8 @@ def test_differences_name_what_is_not_a_default():
     defaults = base.get_config()
     assert settings.differences(load(CONFIGS / "base.py"), defaults) == {}
     assert settings.differences(load(WINDOW), defaults) == {"name": "window128", "attention.name": "window"}
-    assert settings.differences(load(WINDOW, "attention.window_size=9", "train.steps=3"), defaults) == {
-        "name": "window128", "attention.name": "window", "attention.window_size": 9, "train.steps": 3,
+    assert settings.differences(load(WINDOW, "attention.window_size=9", "train.steps=30"), defaults) == {
+        "name": "window128", "attention.name": "window", "attention.window_size": 9, "train.steps": 30,
     }  # fmt: skip
 
 
@@ -111,7 +111,7 @@ CHANGED = {
     "optimizer.schedule": "constant", "optimizer.warmup_steps": 3, "optimizer.weight_decay": 0.3,
     "optimizer.beta1": 0.5, "optimizer.beta2": 0.5, "optimizer.eps": 0.5, "optimizer.clip_norm": 0.5,
     "optimizer.learning_rate_grid": "(0.1,)", "optimizer.l2": 0.1, "optimizer.ema_decay": 0.9,
-    "train.batch_size": 3, "train.steps": 3, "train.eval_every": 3, "train.num_microbatches": 2,
+    "train.batch_size": 3, "train.steps": 30, "train.eval_every": 3, "train.num_microbatches": 2,
     "train.patience": 2, "train.label_smoothing": 0.1, "train.entropy_penalty": 0.1,
     "train.deterministic": False, "eval.batch_size": 3,
 }  # fmt: skip
@@ -133,6 +133,14 @@ def test_the_identity_follows_what_decides_the_numbers():
     )
     recall = [settings.identity(small.load(f"train.stop_when_solved={value}")) for value in (True, False)]
     assert len(set(recall)) == 2
+
+
+def test_a_rate_beside_a_grid_decides_nothing():
+    alone, other, with_grid, with_both = (
+        settings.identity(small.load(*(f"optimizer.learning_rate{field}" for field in fields)))
+        for fields in ((), ("=0.5",), ("_grid=(0.1,)",), ("=0.5", "_grid=(0.1,)"))
+    )
+    assert with_grid == with_both and len({alone, other, with_grid}) == 3
 
 
 def test_only_overrides_are_understood():

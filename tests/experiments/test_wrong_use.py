@@ -82,6 +82,10 @@ TRIED = [
     ([WINDOW, "--config.optimizer.learning_rate_grid=[[1e-3]]"], ["learning_rate_grid", "different numbers"]),
     ([WINDOW, "--config.optimizer.learning_rate_grid=(1e-3,-1)"], ["learning_rate_grid", "above 0"]),
     ([WINDOW, "--config.optimizer.learning_rate_grid=(1e-3,1e-3)"], ["learning_rate_grid", "different"]),
+    (
+        [WINDOW, "--config.optimizer.warmup_steps=200"],
+        ["optimizer.warmup_steps=200 is not accepted", "below train.steps=200"],
+    ),
     ([WINDOW, "--config.optimizer.clip_norm=none"], ["clip_norm='none'", "a number above 0 or None"]),
     ([WINDOW, f"--config.optimizer.clip_norm={10**400}"], ["optimizer.clip_norm=1000", "a number above 0"]),
     ([WINDOW, "--config.optimizer.ema_decay=1"], ["optimizer.ema_decay=1", "[0, 1)"]),

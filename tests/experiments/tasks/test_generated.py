@@ -1,5 +1,7 @@
 """Induction and selective copying: their samples, and what must hold for every item."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -54,3 +56,16 @@ def test_too_short_is_refused():
         tasks.make("selective_copy", length=31)
     with pytest.raises(ValueError, match="length=31 is not accepted"):
         tasks.make("selective_copy").source("test", 0, 31)
+
+
+def test_the_hash_is_of_the_first_items_of_each_split_at_the_tasks_length():
+    found, usual = hashlib.sha256(), tasks.make("induction", length=8)
+    for split in ("train", "validation", "test"):
+        for index in range(64):
+            item = usual.source(split, 0)[index]
+            found.update(item["tokens"].tobytes() + item["targets"].tobytes())
+    more = tasks.make("induction", length=8, num_validation=64, num_test=2000, eval_lengths=(16,))
+    assert usual.content_hash() == more.content_hash() == found.hexdigest()
+    others = [{"length": 9}, {"length": 8, "vocab_size": 15}, {"length": 8, "num_test": 63}]
+    hashes = {tasks.make("induction", **fields).content_hash() for fields in others}
+    assert len({usual.content_hash(), *hashes}) == 4
