@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from attention.check import check_tokens
 from attention.interface import Attention, Params
 from attention.mask import Mask
 
@@ -24,7 +25,9 @@ def attention_matrix(
     see nothing.
     Memory O(T S): for looking at, not for training.
     """
-    batch, length, num_kv_heads, width = (query if key is None else key).shape
+    keys = query if key is None else key
+    check_tokens(query=query, key=keys)
+    batch, length, num_kv_heads, width = keys.shape
     width, columns = max(width, 1), []
     for start in range(0, length, width):
         one_hot = jnp.eye(length, width, -start, dtype=query.dtype)[None, :, None]
