@@ -54,6 +54,13 @@ def check_softmax_fields(variant: Any) -> None:
         accepted = "a number above 0 that float32 can hold" + (" or None" if optional else "")
         holds = is_real(value) and _LEAST <= value <= _MOST
         check_field(variant, field, accepted, holds or (optional and value is None))
+    # What multiplies q.k, 1/sqrt(H) being 1 at most; beyond float32 it would be inf, and inf * 0 is NaN.
+    factor = (1 if variant.scale is None else variant.scale) / variant.temperature
+    if not _LEAST <= factor <= _MOST:
+        raise ValueError(
+            f"{variant.name}: scale={variant.scale!r} / temperature={variant.temperature!r} is {factor:.3g}; "
+            "it must be a number above 0 that float32 can hold"
+        )
     rate = variant.dropout_rate
     check_field(variant, "dropout_rate", "a number in [0, 1)", is_real(rate) and 0 <= rate < 1)
 
