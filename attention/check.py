@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # As Python floats: ints of any size compare with them.
 _LEAST, _MOST = float(jnp.finfo(jnp.float32).tiny), float(jnp.finfo(jnp.float32).max)
+_MOST_CAP = 1e30  # logits over a greater one are too near 0 for float32, and would come back as 0
 _CAPABILITY_OF_FIELD = {
     "query_segments": "segments",
     "key_segments": "segments",
@@ -49,10 +50,12 @@ def check_count(
 
 def check_softmax_fields(variant: Any) -> None:
     """The fields that softmax variants share: scale, temperature, softcap, dropout_rate."""
-    for field, optional in (("scale", True), ("temperature", False), ("softcap", True)):
+    bounds = (("scale", True, _MOST), ("temperature", False, _MOST), ("softcap", True, _MOST_CAP))
+    for field, optional, most in bounds:
         value = getattr(variant, field)
-        accepted = "a number above 0 that float32 can hold" + (" or None" if optional else "")
-        holds = is_real(value) and _LEAST <= value <= _MOST
+        accepted = f"a number above 0 that float32 can hold, at most {most:.2g}"
+        accepted += " or None" if optional else ""
+        holds = is_real(value) and _LEAST <= value <= most
         check_field(variant, field, accepted, holds or (optional and value is None))
     # What multiplies q.k, 1/sqrt(H) being 1 at most; beyond float32 it would be inf, and inf * 0 is NaN.
     factor = (1 if variant.scale is None else variant.scale) / variant.temperature

@@ -73,6 +73,16 @@ def test_a_scale_over_a_temperature_that_fits_runs(scale, temperature):
         assert np.isfinite(output).all() and np.isfinite(lse).all()
 
 
+@pytest.mark.usefixtures("as_users_run")
+def test_the_greatest_soft_cap_caps_nothing():
+    """A greater one, which float32 still holds, took all logits to 0."""
+    assert "at most 1e+30" in refusal(Dense(), "softcap", 1e38)
+    given = inputs(Dense())
+    capped, free = (forward(Dense(softcap=softcap), given, Mask()) for softcap in (1e30, None))
+    for one, other in zip(capped, free, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def test_a_rate_next_to_one_drops_all():
     variant = Dense(dropout_rate=1 - 1e-12)
     output, lse = forward(variant, inputs(variant, rng=jax.random.key(0)), Mask())
