@@ -29,9 +29,13 @@ _CAPABILITY_OF_FIELD = {
 
 def check_field(variant: Attention, field: str, accepted: str, holds: bool) -> None:
     """Raises ValueError unless `holds`."""
+    value = getattr(variant, field)
     if not holds:
+        # NumPy's, but for its float64, no JSON record can hold.
+        foreign = isinstance(value, np.generic) and not isinstance(value, float)
+        kind = f", of Python's own, not numpy.{type(value).__name__}" if foreign else ""
         raise ValueError(
-            f"{variant.name}: {field}={getattr(variant, field)!r} is not accepted; {field} must be {accepted}"
+            f"{variant.name}: {field}={value!r} is not accepted; {field} must be {accepted}{kind}"
         )
 
 

@@ -1,6 +1,7 @@
 """Numbers that no machine's arithmetic can hold are refused; the greatest that are accepted run."""
 
 import dataclasses
+import json
 import re
 
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attention import Dense, Full, Mask
+from attention import Dense, Full, Mask, Pooled
 from tests.attention.cases import first_cases, forward, inputs
 
 HEAVY = {"num_buckets", "num_hashes"}  # memory and the program grow with them, as is said beside their bounds
@@ -71,6 +72,23 @@ def test_a_scale_over_a_temperature_that_fits_runs(scale, temperature):
         given = inputs(variant)
         output, lse = forward(variant, given._replace(query=given.query * 0), Mask())
         assert np.isfinite(output).all() and np.isfinite(lse).all()
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("window_size", np.int64(3)),
+        ("query_block", np.int32(8)),
+        ("scale", np.float32(0.5)),
+        ("count_members", np.True_),
+    ],
+)
+def test_a_number_of_numpy_is_told_so(field, value):
+    """A record could not hold it: Python's own is accepted in its place."""
+    assert refusal(Pooled(), field, value).endswith(f"of Python's own, not numpy.{type(value).__name__}")
+    kept = getattr(dataclasses.replace(Pooled(), **{field: value.item()}), field)
+    assert json.loads(json.dumps(kept)) == kept
 
 
 @pytest.mark.usefixtures("as_users_run")
