@@ -84,6 +84,9 @@ def blockwise(
 
     `visible(query_side, key_side)` gives the mask of a tile, broadcastable to (B, K, W, W'), from blocks of
     the arrays in `sides`. It must be a module-level function: it is part of what is compiled.
+
+    Differentiated by its own backward: jax refuses forward mode through it (jvp, linearize, jacfwd), but not
+    over its gradient (hessian); a gradient of the gradient it refuses unless each block has one tile.
     """
     batch, query_length, num_heads, _ = query.shape
     key_length, num_kv_heads = key.shape[1], key.shape[2]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attention.mask import Mask
 from attention.visibility import FAR
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 # As Python floats: ints of any size compare with them.
 _LEAST, _MOST = float(jnp.finfo(jnp.float32).tiny), float(jnp.finfo(jnp.float32).max)
+_MOST_CAP = 1e30  # logits over a greater one are too near 0 for float32, and would come back as 0
 _CAPABILITY_OF_FIELD = {
     "query_segments": "segments",
     "key_segments": "segments",
@@ -26,10 +29,12 @@ _CAPABILITY_OF_FIELD = {
 
 def check_field(named: Any, field: str, accepted: str, holds: bool) -> None:
     """Raises ValueError unless `holds`. `named`: a variant, or whatever else has a name and the field."""
+    value = getattr(named, field)
     if not holds:
-        raise ValueError(
-            f"{named.name}: {field}={getattr(named, field)!r} is not accepted; {field} must be {accepted}"
-        )
+        # NumPy's, but for its float64, no JSON record can hold.
+        foreign = isinstance(value, np.generic) and not isinstance(value, float)
+        kind = f", of Python's own, not numpy.{type(value).__name__}" if foreign else ""
+        raise ValueError(f"{named.name}: {field}={value!r} is not accepted; {field} must be {accepted}{kind}")
 
 
 def check_count(named: Any, field: str, *, least: int = 1, most: int = FAR, optional: bool = False) -> None:
@@ -45,11 +50,20 @@ def check_count(named: Any, field: str, *, least: int = 1, most: int = FAR, opti
 
 def check_softmax_fields(variant: Any) -> None:
     """The fields that softmax variants share: scale, temperature, softcap, dropout_rate."""
-    for field, optional in (("scale", True), ("temperature", False), ("softcap", True)):
+    bounds = (("scale", True, _MOST), ("temperature", False, _MOST), ("softcap", True, _MOST_CAP))
+    for field, optional, most in bounds:
         value = getattr(variant, field)
-        accepted = "a number above 0 that float32 can hold" + (" or None" if optional else "")
-        holds = is_real(value) and _LEAST <= value <= _MOST
+        accepted = f"a number above 0 that float32 can hold, at most {most:.2g}"
+        accepted += " or None" if optional else ""
+        holds = is_real(value) and _LEAST <= value <= most
         check_field(variant, field, accepted, holds or (optional and value is None))
+    # What multiplies q.k, 1/sqrt(H) being 1 at most; beyond float32 it would be inf, and inf * 0 is NaN.
+    factor = (1 if variant.scale is None else variant.scale) / variant.temperature
+    if not _LEAST <= factor <= _MOST:
+        raise ValueError(
+            f"{variant.name}: scale={variant.scale!r} / temperature={variant.temperature!r} is {factor:.3g}; "
+            "it must be a number above 0 that float32 can hold"
+        )
     rate = variant.dropout_rate
     check_field(variant, "dropout_rate", "a number in [0, 1)", is_real(rate) and 0 <= rate < 1)
 
@@ -72,8 +86,8 @@ def is_real(value: Any) -> bool:
 def check_call(variant: Attention, query, key, value, mask: Mask, *, params, rng, gates) -> None:
     """Everything about one call that can be told from shapes, dtypes and what is given.
 
-    Raises TypeError for a mask that is no Mask, ValueError for arguments that do not fit each other and
-    NotImplementedError for those that do but that the variant cannot honour.
+    Raises TypeError for what is no array, Mask or rng, ValueError for arguments that do not fit each other
+    and NotImplementedError for those that do but that the variant cannot honour.
     """
     if not isinstance(mask, Mask):
         given = f"an array of shape {mask.shape}" if hasattr(mask, "shape") else repr(mask)
@@ -87,11 +101,67 @@ def check_call(variant: Attention, query, key, value, mask: Mask, *, params, rng
     _check_params(variant, query, value, params)
     if rng is None and getattr(variant, "dropout_rate", 0) > 0:
         raise ValueError(f"{variant.name}: dropout_rate={variant.dropout_rate} needs rng, a jax.random.key")  # pyright: ignore[reportAttributeAccessIssue]
-    if rng is not None and not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
-        raise ValueError(f"rng must be a typed key as jax.random.key makes them, not an array of {rng.dtype}")
+    check_rng(rng)
+
+
+def check_tokens(**arrays: Any) -> None:
+    """Each is what query, key and value have to be."""
+    for name, array in arrays.items():
+        _check_array(name, array)
+        if array.ndim != 4:
+            raise ValueError(
+                f"{name} must have 4 axes (batch, length, heads, width), got shape {array.shape}"
+            )
+        _check_floating(name, array)
+
+
+def check_rng(rng: Any) -> None:
+    """None or one key."""
+    if rng is None:
+        return
+    accepted = (
+        "rng must be one typed key, as jax.random.key makes it (of an old one: jax.random.wrap_key_data)"
+    )
+    if not isinstance(rng, jax.Array | np.ndarray):
+        raise TypeError(f"{accepted}, not {type(rng).__name__}")
+    if not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key) or rng.shape:
+        raise ValueError(f"{accepted}, not an array of {rng.dtype} of shape {rng.shape}")
+
+
+def check_parts(parts: Any) -> None:
+    """What `merge` takes: one or more pairs (output, lse), all of the same shapes."""
+    accepted = "parts must be a list of pairs (output, lse)"
+    if not isinstance(parts, Sequence):
+        raise TypeError(f"{accepted}, not {type(parts).__name__}")
+    if not parts:
+        raise ValueError(f"{accepted}, at least one; it is empty")
+    for i, part in enumerate(parts):
+        if not isinstance(part, Sequence) or len(part) != 2:
+            raise TypeError(f"{accepted}, but parts[{i}] is no pair: {type(part).__name__}")
+        for j, array in enumerate(part):
+            name = f"parts[{i}][{j}]"
+            _check_array(name, array)
+            _check_floating(name, array)
+            shape = parts[0][0].shape if j == 0 else parts[0][0].shape[:-1]
+            if array.shape != shape:
+                raise ValueError(
+                    f"{name} has shape {array.shape}; beside the output of parts[0] it must have {shape}"
+                )
+
+
+def _check_array(name: str, array: Any) -> None:
+    if not isinstance(array, jax.Array | np.ndarray):
+        raise TypeError(f"{name} must be a jax.Array or numpy.ndarray, not {type(array).__name__}")
+
+
+def _check_floating(name: str, array: Any) -> None:
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(f"{name} must be floating point, got {array.dtype}")
 
 
 def _check_gates(variant: Attention, query, gates) -> None:
+    if gates is not None:
+        _check_array("gates", gates)
     if not variant.num_gates:
         if gates is not None:
             raise ValueError(f"{variant.name} takes no gates, but gates of shape {gates.shape} are given")
@@ -121,13 +191,8 @@ def _check_params(variant: Attention, query, value, params) -> None:
 
 def _check_shapes(variant: Attention, query, key, value) -> None:
     arrays = {"query": query, "value": value} | ({} if key is None else {"key": key})
+    check_tokens(**arrays)
     for name, array in arrays.items():
-        if array.ndim != 4:
-            raise ValueError(
-                f"{name} must have 4 axes (batch, length, heads, width), got shape {array.shape}"
-            )
-        if not jnp.issubdtype(array.dtype, jnp.floating):
-            raise ValueError(f"{name} must be floating point, got {array.dtype}")
         if array.dtype != query.dtype:
             raise ValueError(f"{name} is {array.dtype}, but query is {query.dtype}; they must be the same")
         if array.shape[0] != query.shape[0]:
@@ -181,6 +246,7 @@ def _check_supported(variant: Attention, query, key, value, mask: Mask) -> None:
 def _check_mask_arrays(mask: Mask, batch: int, query_length: int, key_length: int) -> None:
     for field in mask.given():
         array = getattr(mask, field)
+        _check_array(f"mask.{field}", array)
         length = query_length if field.startswith("query") else key_length
         if array.shape not in ((batch, length), (1, length)):
             raise ValueError(

@@ -104,8 +104,9 @@ class Attention(abc.ABC):
     ) -> Float[Array, "B T N V"]:
         """Attend. `key=None`: the keys are the queries.
 
-        Raises ValueError for shapes and arguments that do not fit (named, with what is accepted), and
-        NotImplementedError for a mask, or anything else, that this variant cannot honour.
+        Raises TypeError for what is no array, Mask or rng, and ValueError for arguments that do not fit, each
+        named, with what is accepted; NotImplementedError for a mask, or anything else, that this variant
+        cannot honour.
         """
         check_call(self, query, key, value, mask, params=params, rng=rng, gates=gates)
         if is_empty(query, value):

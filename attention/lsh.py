@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
-from attention.check import check_count, check_field, check_softmax_fields, is_int
+from attention.check import check_count, check_field, check_rng, check_softmax_fields, check_tokens, is_int
 from attention.cost import softmax_flops
 from attention.dropout import Dropout, kept, query_words
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
@@ -190,6 +190,8 @@ def lsh_buckets(
     variant: LSH, query: Float[Array, "B T N H"], rng: Key[Array, ""] | None
 ) -> Int[Array, "B N R T"]:
     """The bucket of each token in each round, int32; `rng=None` hashes with `variant.hash_seed`."""
+    check_tokens(query=query)
+    check_rng(rng)
     batch, length, num_heads, head_dim = query.shape
     num_buckets = variant.num_buckets
     if num_buckets == 1:

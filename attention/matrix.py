@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from attention.check import check_tokens
 from attention.interface import Attention, Params
 from attention.mask import Mask
 
@@ -20,11 +21,14 @@ def attention_matrix(
     """What weight each query ends up giving to each key, in the query's dtype.
 
     The output is linear in the values, so with one-hot rows for values it is the matrix; it is taken in
-    slices of H columns, one call each. Rows of a softmax variant sum to 1, or to 0 if they see nothing.
+    slices of H columns, at least one, one call each. Rows of a softmax variant sum to 1, or to 0 if they
+    see nothing.
     Memory O(T S): for looking at, not for training.
     """
-    batch, length, num_kv_heads, width = (query if key is None else key).shape
-    columns = []
+    keys = query if key is None else key
+    check_tokens(query=query, key=keys)
+    batch, length, num_kv_heads, width = keys.shape
+    width, columns = max(width, 1), []
     for start in range(0, length, width):
         one_hot = jnp.eye(length, width, -start, dtype=query.dtype)[None, :, None]
         value = jnp.broadcast_to(one_hot, (batch, length, num_kv_heads, width))

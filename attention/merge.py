@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attention.check import check_parts
+
 
 def merge(
     parts: Sequence[tuple[Float[Array, "*L V"], Float[Array, "*L"]]],
@@ -15,7 +17,11 @@ def merge(
     Parts hold disjoint sets of keys. With weights w_p = exp(lse_p - lse): output = sum_p w_p output_p and
     lse = log sum_p exp(lse_p). A part with lse -inf has weight 0; a row where all are -inf has output 0 and
     lse -inf, and its gradients are zero. Output in the first part's dtype; sums in float32 or wider.
+
+    Raises TypeError for what is no list of pairs of arrays, ValueError for one that is empty or whose shapes
+    do not fit.
     """
+    check_parts(parts)
     dtype = parts[0][0].dtype
     wide = jnp.promote_types(dtype, jnp.float32)
     lses = jnp.stack([lse.astype(wide) for _, lse in parts])

@@ -86,7 +86,8 @@ class Pooled(SoftmaxAttention):
         """`pool_query` (num_levels K H) for learned pooling: zeros, so that it starts at the mean."""
         if self.pooling == "mean":
             return {}
-        return {"pool_query": jnp.zeros((self.num_levels, num_kv_heads, head_dim), jnp.float32)}
+        width = max(head_dim, 1)  # as operands have it
+        return {"pool_query": jnp.zeros((self.num_levels, num_kv_heads, width), jnp.float32)}
 
     def flops(
         self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal

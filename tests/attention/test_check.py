@@ -1,6 +1,7 @@
 """Numbers that no machine's arithmetic can hold are refused; the greatest that are accepted run."""
 
 import dataclasses
+import json
 import re
 
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attention import Dense, Mask
+from attention import Dense, Full, Mask, Pooled
 from tests.attention.cases import first_cases, forward, inputs
 
 HEAVY = {"num_buckets", "num_hashes"}  # memory and the program grow with them, as is said beside their bounds
@@ -49,6 +50,55 @@ def test_the_greatest_count_runs(variant, field, causal):
 @pytest.mark.parametrize("field", ["scale", "temperature", "softcap"])
 def test_what_multiplies_logits_fits_float32(field, value):
     assert "float32" in refusal(Dense(), field, value)
+
+
+@pytest.mark.parametrize(
+    ("scale", "temperature"), [(1e38, 1e-5), (10**38, 0.1), (1e-30, 1e30), (1.2e-38, 2), (None, 1e38)]
+)
+def test_what_scale_over_temperature_makes_fits_float32(scale, temperature):
+    with pytest.raises(ValueError, match="float32") as refused:
+        Full(scale=scale, temperature=temperature)
+    for piece in (f"full: scale={scale!r}", f"temperature={temperature!r}"):
+        assert piece in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("scale", "temperature"), [(1e38, 1e38), (1e-37, 1e-37), (1e30, 1e-8), (None, 2e-38)]
+)
+def test_a_scale_over_a_temperature_that_fits_runs(scale, temperature):
+    """Equal ones cancel; queries of 0 make what would be inf * 0."""
+    for kind in (Full, Dense):
+        variant = kind(scale=scale, temperature=temperature)
+        given = inputs(variant)
+        output, lse = forward(variant, given._replace(query=given.query * 0), Mask())
+        assert np.isfinite(output).all() and np.isfinite(lse).all()
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("window_size", np.int64(3)),
+        ("query_block", np.int32(8)),
+        ("scale", np.float32(0.5)),
+        ("count_members", np.True_),
+    ],
+)
+def test_a_number_of_numpy_is_told_so(field, value):
+    """A record could not hold it: Python's own is accepted in its place."""
+    assert refusal(Pooled(), field, value).endswith(f"of Python's own, not numpy.{type(value).__name__}")
+    kept = getattr(dataclasses.replace(Pooled(), **{field: value.item()}), field)
+    assert json.loads(json.dumps(kept)) == kept
+
+
+@pytest.mark.usefixtures("as_users_run")
+def test_the_greatest_soft_cap_caps_nothing():
+    """A greater one, which float32 still holds, took all logits to 0."""
+    assert "at most 1e+30" in refusal(Dense(), "softcap", 1e38)
+    given = inputs(Dense())
+    capped, free = (forward(Dense(softcap=softcap), given, Mask()) for softcap in (1e30, None))
+    for one, other in zip(capped, free, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_a_rate_next_to_one_drops_all():

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import attention
@@ -28,10 +29,19 @@ USUAL = {"query": zeros(2, 5, 4, 8), "key": zeros(2, 7, 2, 8), "value": zeros(2,
 
 def refused(*pieces: str, **changed: Any) -> None:
     """Every exact variant answers the usual call, so changed, by a ValueError that says all `pieces`."""
+    answered(ValueError, *pieces, **changed)
+
+
+def no_array(*pieces: str, **changed: Any) -> None:
+    """Or by a TypeError."""
+    answered(TypeError, *pieces, **changed)
+
+
+def answered(kind: type[Exception], *pieces: str, **changed: Any) -> None:
     arguments = USUAL | changed
     operands = [arguments.pop(name) for name in ("query", "key", "value", "mask")]
     for variant in (Full(), Dense(), Window(window_size=3)):
-        with pytest.raises(ValueError) as refusal:
+        with pytest.raises(kind) as refusal:
             variant(*operands, **arguments)
         for piece in pieces:
             assert piece in str(refusal.value)
@@ -125,6 +135,36 @@ def test_segments_come_in_pairs_and_key_positions_with_query_positions():
 def test_rng_is_a_typed_key():
     refused("rng", "jax.random.key", "uint32", rng=jax.random.PRNGKey(0))
     refused("rng", "jax.random.key", rng=jnp.zeros(2))
+    refused("rng", "one typed key", "(2,)", rng=jax.random.split(jax.random.key(0)))
+    no_array("rng", "jax.random.key", "int", rng=3)
+    for rng in (jax.random.key(0), jax.random.wrap_key_data(jax.random.PRNGKey(0))):  # as the line advises
+        assert Dense(dropout_rate=0.5)(*USUAL.values(), rng=rng).shape == (2, 5, 4, 6)
+
+
+@pytest.mark.parametrize("wrong", [[[1.0]], None, 3.0, jax.ShapeDtypeStruct((2, 5, 4, 8), jnp.float32)])
+def test_what_is_no_array_is_named(wrong: Any):
+    given = type(wrong).__name__
+    for name in ("query", "key", "value")[:: 2 if wrong is None else 1]:
+        no_array(name, "numpy.ndarray", given, **{name: wrong})
+    for function in (
+        lambda: attention.attention_matrix(Full(), wrong, None, Mask()),
+        lambda: attention.attend_with_entropy(Full(), wrong, *list(USUAL.values())[1:]),
+        lambda: attention.lsh_buckets(attention.LSH(), wrong, None),
+    ):
+        with pytest.raises(TypeError, match=rf"query must be .*numpy\.ndarray, not {given}"):
+            function()
+
+
+def test_a_list_for_a_mask_or_for_gates_is_named():
+    mask: Any = {"key_valid": [[True] * 7]}
+    no_array("mask.key_valid", "numpy.ndarray", "list", mask=Mask(**mask))
+    no_array("gates", "numpy.ndarray", "list", gates=[1.0])
+
+
+def test_arrays_of_numpy_are_accepted_but_not_of_objects():
+    arrays: dict[str, Any] = {name: np.asarray(USUAL[name]) for name in ("query", "key", "value")}
+    assert Full()(**arrays, mask=Mask()).shape == (2, 5, 4, 6)
+    refused("value", "floating point", "object", value=arrays["value"].astype(object))
 
 
 def test_surplus_arguments_are_refused():

@@ -1,4 +1,4 @@
-"""Laws 8 and 9: randomness, jit, vmap, and rows of a batch."""
+"""Laws 8 and 9: randomness, jit, vmap, and rows of a batch; and which derivatives there are."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attention import Mask
+from attention import Full, Mask, Window
 from tests.attention.cases import (
     BATCH,
     LENGTH,
@@ -110,3 +110,59 @@ def test_law_9_a_row_by_itself_equals_the_row_in_a_batch(case):
         own = jax.tree.map(lambda x, row=row: x[row : row + 1], mask)
         for one, of_all in zip(forward(case.variant, alone, own), together, strict=True):
             assert_close(one[0], of_all[row])
+
+
+def loss_and_point(variant, dtype=jnp.float32):
+    """A loss of the query that is not linear in it, and a query and a direction."""
+    given, mask = inputs(variant, length=13, dtype=dtype), Mask(causal=variant.capabilities.causal)
+
+    def loss(query):
+        output, lse = call(variant, given._replace(query=query), mask)
+        return (output**2).sum() + jnp.where(lse > -jnp.inf, lse, 0).sum()
+
+    return loss, given.query, inputs(variant, seed=1, length=13, dtype=dtype).query
+
+
+def along(loss, query, direction):
+    """The Hessian's product with the direction, forward over reverse."""
+    return jax.jvp(jax.grad(loss), (query,), (direction,))[1]
+
+
+@FIRST
+def test_second_derivatives_are_had_by_forward_mode_over_the_gradient(case):
+    with jax.enable_x64(True):
+        loss, query, direction = loss_and_point(case.variant, jnp.float64)
+        gradient = jax.jit(jax.grad(loss))
+        ahead, back = (gradient(query + step * direction) for step in (1e-5, -1e-5))
+        product = jax.jit(along, static_argnums=0)(loss, query, direction)
+        assert abs(product).max() > 0.1
+        np.testing.assert_allclose(product, (ahead - back) / 2e-5, atol=1e-7)
+
+
+@FIRST
+def test_forward_mode_is_refused_by_what_has_its_own_backward(case):
+    loss, query, direction = loss_and_point(case.variant)
+    for mode in (
+        lambda: jax.jvp(loss, (query,), (direction,)),
+        lambda: jax.linearize(loss, query)[1](direction),
+        lambda: jax.jacfwd(loss)(query),
+    ):
+        if case.variant.name == "dense":
+            jax.jit(mode).lower()
+            continue
+        with pytest.raises(
+            TypeError, match=r"can't apply forward-mode autodiff \(jvp\) to a custom_vjp func"
+        ):
+            jax.jit(mode).lower()
+
+
+def test_a_gradient_of_a_gradient_needs_one_tile_for_each_block():
+    def reverse(loss, query, direction):
+        return jax.grad(lambda query: (jax.grad(loss)(query) * direction).sum())(query)
+
+    for one_tile in (Window(window_size=5, query_block=8), Full(query_block=8, key_block=16)):
+        point = loss_and_point(one_tile)
+        assert_close(*(jax.jit(product, static_argnums=0)(*point) for product in (reverse, along)))
+    loss, query, direction = loss_and_point(Full(query_block=8, key_block=8))
+    with pytest.raises(ValueError, match=r"Reverse-mode differentiation does not work for lax\.while_loop"):
+        jax.eval_shape(lambda: reverse(loss, query, direction))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attention import Full, Mask, attention_matrix
+from attention import LSH, Dense, Full, Mask, Pooled, attention_matrix
 from tests.attention import oracle
 from tests.attention.cases import BATCH, LENGTH, NUM_HEADS, first_cases, forward, inputs, logit_scale
 from tests.attention.masks import build, honours
@@ -71,3 +71,15 @@ def test_the_worked_example():
 def test_no_keys_no_columns():
     given = inputs(Full(), length=3, key_length=0)
     assert attention_matrix(Full(), given.query, given.key, Mask()).shape == (BATCH, NUM_HEADS, 3, 0)
+
+
+@pytest.mark.parametrize("variant", [Full(), Dense(), Pooled(pooling="learned"), LSH()], ids=lambda x: x.name)
+def test_heads_without_width_weigh_all_alike(variant):
+    """All logits are 0; lsh leaves out the query's own position."""
+    given = inputs(variant, length=3, num_kv_heads=NUM_HEADS)
+    query, key = given.query[..., :0], None if given.key is None else given.key[..., :0]
+    sizes = {"num_heads": NUM_HEADS, "num_kv_heads": NUM_HEADS, "head_dim": 0, "model_dim": 0}
+    params = variant.init(jax.random.key(0), **sizes, max_length=3)
+    others = 1 - np.eye(3) if variant.capabilities.shared_key else np.ones((3, 3))
+    expected = np.broadcast_to(others / others.sum(1), (BATCH, NUM_HEADS, 3, 3))
+    assert_close(attention_matrix(variant, query, key, Mask(), params=params), expected)

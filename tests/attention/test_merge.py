@@ -1,6 +1,7 @@
 """merge: parts of one softmax, put together by their log-sum-exps."""
 
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -79,3 +80,25 @@ def test_sums_are_wide_and_the_output_is_as_given():
     assert lse.dtype == jnp.float32
     np.testing.assert_allclose(output.astype(jnp.float32), 1)
     np.testing.assert_allclose(lse, np.log(600), rtol=1e-6)
+
+
+ONE = jnp.ones((2, 3)), jnp.zeros(2)
+WRONG = (
+    ([], ValueError, "parts must be a list of pairs (output, lse), at least one; it is empty"),
+    (None, TypeError, "parts must be a list of pairs (output, lse), not NoneType"),
+    (iter([ONE]), TypeError, "not list_iterator"),
+    (ONE, TypeError, "parts[0] is no pair: ArrayImpl"),
+    ([ONE, (*ONE, 1)], TypeError, "parts[1] is no pair: tuple"),
+    ([([1.0], 0.0)], TypeError, "parts[0][0] must be a jax.Array or numpy.ndarray, not list"),
+    ([(ONE[0], None)], TypeError, "parts[0][1] must be a jax.Array or numpy.ndarray, not NoneType"),
+    ([(ONE[0].astype(int), ONE[1])], ValueError, "parts[0][0] must be floating point, got int32"),
+    ([(ONE[0], ONE[0])], ValueError, "parts[0][1] has shape (2, 3); beside the output of parts[0] it must"),
+    ([ONE, (ONE[0][:, :1], ONE[1])], ValueError, "parts[1][0] has shape (2, 1)"),
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize(("parts", "error", "says"), WRONG, ids=[says for _, _, says in WRONG])
+def test_what_cannot_be_merged_is_named(parts, error, says):
+    with pytest.raises(error, match=re.escape(says)):
+        merge(parts)
