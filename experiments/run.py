@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from experiments import (
+    codes,
     contents,
     cost,
     optimizer,
@@ -31,15 +32,14 @@ from experiments.contents import Cell, Record
 from experiments.interrupt import Interrupted, Interrupts
 
 EXIT_CODES = {
-    records.FINISHED: 0,
-    records.FAILED: 1,
-    records.INTERRUPTED: 75,
-    records.UNFINISHED: 75,
-    records.DIVERGED: 3,
-    records.OUT_OF_MEMORY: 4,
-    records.OUT_OF_MEMORY_COMPILED: 4,
+    records.FINISHED: codes.DONE,
+    records.FAILED: codes.FAILED,
+    records.INTERRUPTED: codes.RESUMABLE,
+    records.UNFINISHED: codes.RESUMABLE,
+    records.DIVERGED: codes.DIVERGED,
+    records.OUT_OF_MEMORY: codes.OUT_OF_MEMORY,
+    records.OUT_OF_MEMORY_COMPILED: codes.OUT_OF_MEMORY,
 }
-NOT_COMPARABLE = 5
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice, and Orbax when the disk
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM)  # another's file, or not ours
@@ -62,8 +62,7 @@ def run(
     that was begun with other code, versions, device or data is not continued unless `allow_changes`.
     `profile` leaves a trace of a few training steps in the run's folder, for TensorBoard or Perfetto.
 
-    0 finished, 1 an error (raised), 3 diverged, 4 out of memory, 5 not comparable with what was begun,
-    75 interrupted and resumable by the same command, 130 Ctrl-C. Raises UsageError for what cannot be asked.
+    The exit codes are those of codes.py. Raises UsageError for what cannot be asked, and what is our error.
     """
     _check_device(require_device)
     out = screen.console()
@@ -144,7 +143,7 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
         return record["exit_code"]
     if changes and not allow_changes:
         screen.refuse(out, folder, changes)
-        return NOT_COMPARABLE
+        return codes.NOT_COMPARABLE
     contents.begin_session(record, cell, changes)
     try:
         provenance.keep_diff(folder)
@@ -153,7 +152,7 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
         if error.errno not in DISK:
             raise UsageError(f"--workdir={folder.parent}: {error}") from error
         out.print(f"{records.INTERRUPTED}: nothing can be written: {error}", markup=False)
-        return EXIT_CODES[records.INTERRUPTED]
+        return codes.RESUMABLE
     code = _attempt(out, cell, folder, record, todo, profile)
     _results(out, record, folder)
     more = "; the same command continues" if record["outcome"] == records.INTERRUPTED else ""
@@ -177,7 +176,7 @@ def _begun(folder: Path) -> Record | None:
 
 def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[int], profile: bool) -> int:
     """Work, and however it ends, write down how. Raises what is nobody's fault but ours."""
-    outcome, code, reason = records.FAILED, EXIT_CODES[records.FAILED], None
+    outcome, code, reason = records.FAILED, codes.FAILED, None
     try:
         steps, primary = cell.config.train.steps, cell.task.primary
         with Interrupts() as interrupts, screen.Live(out, steps, primary) as live:
@@ -203,17 +202,17 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
     if isinstance(error, Interrupted):
         return records.INTERRUPTED, error.exit_code, line
     if isinstance(error, KeyboardInterrupt):
-        return records.INTERRUPTED, 130, "stopped before it could save"
+        return records.INTERRUPTED, codes.CTRL_C, "stopped before it could save"
     if isinstance(error, StructureError):
-        return records.FAILED, NOT_COMPARABLE, line
+        return records.FAILED, codes.NOT_COMPARABLE, line
     if isinstance(error, DamagedError):
-        return records.INTERRUPTED, 75, line
+        return records.INTERRUPTED, codes.RESUMABLE, line
     if _is_disk(error):
-        return records.INTERRUPTED, 75, f"nothing can be written: {line[:300]}"
+        return records.INTERRUPTED, codes.RESUMABLE, f"nothing can be written: {line[:300]}"
     if isinstance(error, MemoryError) or (
         isinstance(error, jax.errors.JaxRuntimeError) and EXHAUSTED in str(error)
     ):
-        return records.OUT_OF_MEMORY, EXIT_CODES[records.OUT_OF_MEMORY], f"{type(error).__name__}: {line}"
+        return records.OUT_OF_MEMORY, codes.OUT_OF_MEMORY, f"{type(error).__name__}: {line}"
     return None
 
 
