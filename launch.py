@@ -91,6 +91,12 @@ def main(argv: list[str]) -> int:
     except settings.UsageError as error:
         print(f"launch.py: {error}", file=sys.stderr)
         return codes.WRONG_USE
+    except OSError as error:
+        code = run.code_of(error)
+        if code is None:
+            raise
+        print(f"launch.py: {error}", file=sys.stderr)
+        return code
 
 
 def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,12 @@ EXIT_CODES = {
     records.OUT_OF_MEMORY_COMPILED: codes.OUT_OF_MEMORY,
 }
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice, and Orbax when the disk
+# What passes, and what stays until somebody moves a file or gives a right: to try that again is no use.
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM)  # another's file, or not ours
+PLACE = (
+    *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.EACCES, errno.EPERM),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY),
+)
 
 
 def run(
@@ -62,7 +67,8 @@ def run(
     that was begun with other code, versions, device or data is not continued unless `allow_changes`.
     `profile` leaves a trace of a few training steps in the run's folder, for TensorBoard or Perfetto.
 
-    The exit codes are those of codes.py. Raises UsageError for what cannot be asked, and what is our error.
+    The exit codes are those of codes.py. Raises UsageError for what cannot be asked, OSError where
+    files cannot be had (`code_of` says how that ends), and what is our error.
     """
     _check_device(require_device)
     out = screen.console()
@@ -82,14 +88,18 @@ def run(
 
 
 def keep_compiled(folder: str) -> None:
-    """Keep every compiled program in a folder, and take it from there. Raises UsageError if there is none."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--compilation_cache={folder}: {error}") from error
+    """Keep every compiled program in a folder, and take it from there. Raises OSError if there is none."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
     jax.config.update("jax_compilation_cache_dir", str(Path(folder).absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def code_of(error: OSError) -> int | None:
+    """Exit code where files cannot be had: 75 for what passes, 2 for what stays, None for anything else."""
+    if error.errno in DISK:
+        return codes.RESUMABLE
+    return codes.WRONG_USE if error.errno in PLACE else None
 
 
 def _check_device(required: str | None) -> None:
@@ -103,16 +113,12 @@ def _check_device(required: str | None) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the run's folder. Raises UsageError if another process does, or if there can be no such folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise UsageError(f"--workdir={folder.parent}: {error}") from error
-    with lock:
+    """Hold the run's folder. Raises UsageError if another process does, OSError if there can be none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise UsageError(f"another process is at work in {folder}") from error
         yield
 
@@ -145,14 +151,8 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
         screen.refuse(out, folder, changes)
         return codes.NOT_COMPARABLE
     contents.begin_session(record, cell, changes)
-    try:
-        provenance.keep_diff(folder)
-        records.write_record(folder, record)
-    except OSError as error:
-        if error.errno not in DISK:
-            raise UsageError(f"--workdir={folder.parent}: {error}") from error
-        out.print(f"{records.INTERRUPTED}: nothing can be written: {error}", markup=False)
-        return codes.RESUMABLE
+    provenance.keep_diff(folder)
+    records.write_record(folder, record)
     code = _attempt(out, cell, folder, record, todo, profile)
     _results(out, record, folder)
     more = "; the same command continues" if record["outcome"] == records.INTERRUPTED else ""
@@ -164,7 +164,7 @@ def _begun(folder: Path) -> Record | None:
     """The folder's record, None if it has none. Raises UsageError for one that this code cannot continue."""
     try:
         record = records.read_record(folder)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise UsageError(f"{error}; it is left as it is: give another --workdir") from error
     if record is not None and record.get("schema") != records.SCHEMA:
         raise UsageError(
@@ -188,6 +188,8 @@ def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[
         if ending is None:
             raise
         outcome, code, reason = ending
+        if code == codes.WRONG_USE:
+            raise
     finally:
         contents.end_session(record, todo, outcome, code, reason)
         _write_last(out, folder, record)
@@ -207,8 +209,11 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
         return records.FAILED, codes.NOT_COMPARABLE, line
     if isinstance(error, DamagedError):
         return records.INTERRUPTED, codes.RESUMABLE, line
-    if _is_disk(error):
-        return records.INTERRUPTED, codes.RESUMABLE, f"nothing can be written: {line[:300]}"
+    code = code_of(error) if isinstance(error, OSError) else None
+    if code == codes.WRONG_USE:
+        return records.FAILED, code, line
+    if code or _is_disk(error):
+        return records.INTERRUPTED, codes.RESUMABLE, f"no file can be had: {line[:300]}"
     if isinstance(error, MemoryError) or (
         isinstance(error, jax.errors.JaxRuntimeError) and EXHAUSTED in str(error)
     ):
@@ -218,10 +223,8 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
 
 def _is_disk(error: BaseException) -> bool:
     # A full disk reaches us from Orbax as a ValueError with the words of what wrote.
-    words = any(phrase in str(error) for phrase in (EXHAUSTED, "No space left", "File too large"))
-    return (isinstance(error, OSError) and error.errno in DISK + PLACE) or (
-        isinstance(error, ValueError) and words
-    )
+    words = (EXHAUSTED, *map(os.strerror, DISK))
+    return isinstance(error, ValueError) and any(phrase in str(error) for phrase in words)
 
 
 def _write_last(out: Console, folder: Path, record: Record) -> None:
