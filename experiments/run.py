@@ -43,7 +43,10 @@ EXIT_CODES = {
 }
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice, and Orbax when the disk
 # What passes, and what stays until somebody moves a file or gives a right: to try that again is no use.
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+DISK = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
+    *(errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT),
+)
 PLACE = (
     *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.EACCES, errno.EPERM),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY),

@@ -1,6 +1,7 @@
 """How a run can end before its end, and how it goes on: stopped, killed, diverged, out of memory, changed."""
 
 import dataclasses
+import errno
 import fcntl
 import os
 import signal
@@ -93,6 +94,28 @@ def test_a_damaged_checkpoint_costs_time_not_bits(undisturbed, tmp_path, monkeyp
     victim.write_bytes(victim.read_bytes()[:-1] + b"?")
     assert launch.main(command(tmp_path)) == 0
     assert f"checkpoint of step {int(last.name)} is set aside" in capsys.readouterr().out
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EMFILE, 75), (errno.ESTALE, 75), (errno.EACCES, 2)])
+def test_checkpoints_that_cannot_be_read_now_are_used_later(
+    undisturbed, tmp_path, monkeypatch, capsys, number, code
+):
+    def unreadable(path):
+        raise OSError(number, os.strerror(number), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", stopping_at(11))
+        assert launch.main(command(tmp_path)) == 75
+        saved = checkpoint.steps(only_folder(tmp_path) / "seed-0" / "checkpoints")
+        patch.setattr(checkpoint, "_hash", unreadable)
+        capsys.readouterr()
+        assert launch.main(command(tmp_path)) == code
+    shown = "".join(capsys.readouterr())
+    assert sum(os.strerror(number) in line for line in shown.splitlines()) == 1
+    assert checkpoint.steps(only_folder(tmp_path) / "seed-0" / "checkpoints") == saved
+    assert launch.main(command(tmp_path)) == 0
+    assert f"continues at step {saved[-1]}" in capsys.readouterr().out
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
 
 
