@@ -8,6 +8,7 @@ Several --config=... run one after the other, each in a process of its own, with
 
 import argparse
 import difflib
+import os
 import signal
 import subprocess
 import sys
@@ -21,7 +22,15 @@ def stop(number, _frame):
     sys.exit(EXIT_CODES[signal.Signals(number)])
 
 
+def open_closed_streams():
+    """Lead closed ones nowhere: the next file that is opened would get their number, and what is said."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (as long as the process)
+
+
 if __name__ == "__main__":  # before the imports, which take seconds
+    open_closed_streams()
     for asked in EXIT_CODES:
         signal.signal(asked, stop)
 

@@ -61,6 +61,19 @@ def test_stopped_inside_a_validation_it_is_done_again_once(undisturbed, tmp_path
     assert [x["step"] for x in lines if x["split"] == "validation"] == [5, 10, 15, 20]
 
 
+@pytest.mark.parametrize(("closed", "config"), [("<&- >&- 2>&-", "recall"), ("2>&-", "none")])
+def test_streams_that_are_closed_from_the_start_are_no_ones(tmp_path, closed, config):
+    """Nothing is said, and no file that the run opens has the number of one of them."""
+    arguments = " ".join(f"'{word}'" for word in command(tmp_path / "runs", "--dry_run"))
+    arguments = arguments.replace("recall.py", f"{config}.py")
+    said = subprocess.run(
+        ["sh", "-c", f"'{sys.executable}' launch.py {arguments} {closed}"],
+        cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (said.returncode, said.stdout) == ({"recall": 0, "none": 2}[config], "")
+    assert "Traceback" not in said.stderr
+
+
 def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path, capsys):
     checkpoints = "seed-0/checkpoints/00000008"
     process = subprocess.Popen(
