@@ -68,7 +68,7 @@ def run(
 
     `config` is resolved, `differences` what in it is not default, `argv` the command. A run
     that was begun with other code, versions, device or data is not continued unless `allow_changes`.
-    `profile` leaves a trace of a few training steps in the run's folder, for TensorBoard or Perfetto.
+    `profile` leaves a trace of a few training steps in the run's folder, and the record as it is without.
 
     The exit codes are those of codes.py. Raises UsageError for what cannot be asked, OSError where
     files cannot be had (`code_of` says how that ends), and what is our error.
@@ -145,21 +145,38 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
     todo = work.left(record, cell)
     changes = contents.changes(record, now)
     done = record["outcome"] in (records.FINISHED, records.DIVERGED) and not work.unmeasured(record, cell)
-    if not todo and done and not profile:
+    if not todo and done:
         since = f" (since then: {'; '.join(changes)})" if changes else ""
         out.print(f"{record['outcome']}: {folder}{since}", markup=False)
         _results(out, record, folder)
-        return record["exit_code"]
+        return (_trace(out, cell, folder) if profile else None) or record["exit_code"]
     if changes and not allow_changes:
         screen.refuse(out, folder, changes)
         return codes.NOT_COMPARABLE
     contents.begin_session(record, cell, changes)
     provenance.keep_diff(folder)
     records.write_record(folder, record)
-    code = _attempt(out, cell, folder, record, todo, profile)
+    code = _attempt(out, cell, folder, record, todo)
     _results(out, record, folder)
     more = "; the same command continues" if record["outcome"] == records.INTERRUPTED else ""
     out.print(f"recorded in {folder / records.RECORD}{more}", markup=False)
+    settled = record["outcome"] in (records.FINISHED, records.DIVERGED)
+    return (_trace(out, cell, folder) if profile and settled else None) or code
+
+
+def _trace(out: Console, cell: Cell, folder: Path) -> int | None:
+    """Leave a trace of a run whose record is written, and is not touched; an exit code if it cannot be."""
+    out.print(f"trace of {program.PROFILED} training steps: {folder / 'profile'}", markup=False)
+    try:
+        reason = work.trace(cell, folder / "profile")
+        code = codes.OUT_OF_MEMORY if reason else None
+    except Exception as error:
+        ending = _ending(error)
+        if ending is None:
+            raise
+        _, code, reason = ending
+    if reason:
+        out.print(f"no trace: {reason}", markup=False)
     return code
 
 
@@ -177,13 +194,13 @@ def _begun(folder: Path) -> Record | None:
     return record
 
 
-def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[int], profile: bool) -> int:
+def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[int]) -> int:
     """Work, and however it ends, write down how. Raises what is nobody's fault but ours."""
     outcome, code, reason = records.FAILED, codes.FAILED, None
     try:
         steps, primary = cell.config.train.steps, cell.task.primary
         with Interrupts() as interrupts, screen.Live(out, steps, primary) as live:
-            outcome, reason = work.do(work.Work(cell, folder, record, interrupts.check, live, profile))
+            outcome, reason = work.do(work.Work(cell, folder, record, interrupts.check, live))
         code = EXIT_CODES[outcome]
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"

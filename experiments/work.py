@@ -22,7 +22,6 @@ class Work:
     record: Record
     check: Callable[[], None]  # raises Interrupted
     report: Report
-    profile: bool = False
 
     def save(self) -> None:
         records.write_record(self.folder, self.record)
@@ -65,10 +64,16 @@ def do(work: Work) -> tuple[str, str | None]:
         found = program.measured(cell.config, cell.task, single, work.check)
         record["speed"] |= found["speed"]
         record["memory"]["measured"] = found["memory"]
-    if work.profile:
-        work.report.note(f"trace of {program.PROFILED} training steps: {work.folder / 'profile'}")
-        program.profile(single, work.folder / "profile")
     return contents.outcome(record), "; ".join(contents.reasons(record)) or None
+
+
+def trace(cell: Cell, folder: Path) -> str | None:
+    """Leave a trace of training steps in the folder, for TensorBoard or Perfetto; why, if it does not fit."""
+    built = program.build(cell.config, cell.task)
+    if reason := shortage(built):
+        return reason
+    program.profile(built, folder)
+    return None
 
 
 def shortage(built: program.Program) -> str | None:
