@@ -16,6 +16,7 @@ from experiments import (
     codes,
     contents,
     cost,
+    files,
     optimizer,
     program,
     provenance,
@@ -123,6 +124,7 @@ def _alone(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(f"another process is at work in {folder}") from error
+        files.sweep(folder)
         yield
 
 

@@ -19,6 +19,13 @@ from tests.experiments.runs import ROOT, command, lasting, only_folder, record_o
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
+# Puts a file in its place, and is killed while it does.
+KILLED_WRITER = """
+import os, pathlib, signal, sys
+from experiments import files
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+files.write(pathlib.Path(sys.argv[1]), "new")
+"""
 # launch.py, so slow that a kill falls in the middle.
 SLOWED_DOWN = """
 import sys, time, launch
@@ -92,6 +99,18 @@ def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path, capsys):
     assert launch.main(command(tmp_path)) == 0
     assert "seed 0 continues at step" in capsys.readouterr().out
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+
+
+def test_what_a_killed_writer_left_is_swept_away(tmp_path):
+    assert launch.main(command(tmp_path)) == 0
+    folder, before = only_folder(tmp_path), record_of(tmp_path)
+    inside = sorted(folder.rglob("*"))
+    for name in (records.RECORD, "seed-0/metrics.jsonl"):
+        writer = [sys.executable, "-c", KILLED_WRITER, str(folder / name)]
+        assert subprocess.run(writer, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    assert len(sorted(folder.rglob("*"))) == len(inside) + 2
+    assert launch.main(command(tmp_path)) == 0
+    assert sorted(folder.rglob("*")) == inside and record_of(tmp_path) == before
 
 
 def test_a_damaged_checkpoint_costs_time_not_bits(undisturbed, tmp_path, monkeypatch, capsys):
