@@ -26,6 +26,13 @@ from experiments import files
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 files.write(pathlib.Path(sys.argv[1]), "new")
 """
+# launch.py in a step without end.
+STUCK = """
+import sys, time, launch
+from experiments.screen import Live
+Live.step = lambda *_: (print("in a step", flush=True), time.sleep(600))
+sys.exit(launch.main(sys.argv[1:]))
+"""
 # launch.py, so slow that a kill falls in the middle.
 SLOWED_DOWN = """
 import sys, time, launch
@@ -98,6 +105,24 @@ def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path, capsys):
     assert record_of(tmp_path)["outcome"] == "unfinished"
     assert launch.main(command(tmp_path)) == 0
     assert "seed 0 continues at step" in capsys.readouterr().out
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+
+
+def test_ctrl_c_twice_does_not_wait_for_the_step(undisturbed, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK, *command(tmp_path)],
+        cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout and "in a step\n" in iter(process.stdout.readline, "")
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "stopped before it could save" in out and err == ""
+    assert record_of(tmp_path)["outcome"] == "interrupted" and record_of(tmp_path)["exit_code"] == 130
+    assert launch.main(command(tmp_path)) == 0
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
 
 
