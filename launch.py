@@ -8,10 +8,12 @@ Several --config=... run one after the other, each in a process of its own, with
 
 import argparse
 import difflib
+import os
 import signal
 import subprocess
 import sys
 
+from experiments import codes
 from experiments.interrupt import EXIT_CODES
 
 
@@ -20,7 +22,15 @@ def stop(number, _frame):
     sys.exit(EXIT_CODES[signal.Signals(number)])
 
 
+def open_closed_streams():
+    """Lead closed ones nowhere: the next file that is opened would get their number, and what is said."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (as long as the process)
+
+
 if __name__ == "__main__":  # before the imports, which take seconds
+    open_closed_streams()
     for asked in EXIT_CODES:
         signal.signal(asked, stop)
 
@@ -89,7 +99,13 @@ def main(argv: list[str]) -> int:
         )
     except settings.UsageError as error:
         print(f"launch.py: {error}", file=sys.stderr)
-        return 2
+        return codes.WRONG_USE
+    except OSError as error:
+        code = run.code_of(error)
+        if code is None:
+            raise
+        print(f"launch.py: {error}", file=sys.stderr)
+        return code
 
 
 def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
@@ -99,7 +115,7 @@ def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
     """
     given = {name: value for name, value in vars(options).items() if value and name != "config"}
     flags = [f"--{name}" + ("" if value is True else f"={value}") for name, value in given.items()]
-    codes, received, child = [], [], None
+    ended, received, child = [], [], None
 
     def stop(number: int, _frame: object) -> None:
         received.append(number)
@@ -113,15 +129,15 @@ def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
             if signal.SIGTERM in received:  # came while there was no child to pass it on to
                 child.terminate()
             code = child.wait()
-            codes.append(code if code >= 0 else 128 - code)
+            ended.append(code if code >= 0 else 128 - code)
             if received:
                 return EXIT_CODES[signal.Signals(received[0])]
-            if codes[-1] in EXIT_CODES.values():
-                return codes[-1]
+            if ended[-1] in EXIT_CODES.values():
+                return ended[-1]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return next((code for code in codes if code), 0)
+    return next((code for code in ended if code), codes.DONE)
 
 
 if __name__ == "__main__":

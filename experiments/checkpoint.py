@@ -30,6 +30,8 @@ from experiments import files
 SLACK = 2**20  # bytes that a checkpoint may need beside its arrays
 KEEP = 2  # the newest, and one to fall back on
 Progress = dict[str, Any]
+# What reading a damaged checkpoint may raise. Any other error is not its fault: it may be sound.
+DAMAGE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
 
 
 class DamagedError(Exception):
@@ -51,9 +53,10 @@ class Restored:
 
 def steps(folder: Path) -> list[int]:
     """Steps that have a checkpoint, ascending."""
-    if not folder.is_dir():
+    try:
+        names = [name for name in os.listdir(folder) if name.isdigit()]
+    except FileNotFoundError:
         return []
-    names = (path.name for path in folder.iterdir() if path.name.isdigit())
     return sorted(int(name) for name in names if _path(folder, int(name)).name == name)
 
 
@@ -88,8 +91,8 @@ def save(folder: Path, step: int, state: Any, progress: Progress) -> None:
 def restore(folder: Path, step: int, abstract_state: Any) -> Restored:
     """Read one checkpoint into the structure of `abstract_state` (its leaves: shape, dtype, maybe sharding).
 
-    Raises DamagedError if a file is missing, added or changed, and StructureError if names, shapes or dtypes
-    of the saved arrays differ from those of `abstract_state`.
+    Raises DamagedError if a file is missing, added or changed, StructureError if names, shapes or dtypes
+    of the saved arrays differ from those of `abstract_state`, and OSError if it cannot be read now.
     """
     path = _path(folder, step).absolute()
     progress = _verified_progress(path)
@@ -105,7 +108,8 @@ def restore(folder: Path, step: int, abstract_state: Any) -> Restored:
 def restore_latest(folder: Path, abstract_state: Any) -> tuple[Restored | None, list[str]]:
     """The newest checkpoint that is sound and whose needs are, and a line for each one passed over.
 
-    Those passed over are set aside. None if no checkpoint is left. Raises StructureError as `restore` does.
+    Those passed over are set aside. None if no checkpoint is left. Raises StructureError, and OSError, as
+    `restore` does: what cannot be read now is not set aside.
     """
     complaints = []
     for step in reversed(steps(folder)):
@@ -164,8 +168,14 @@ def _target(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    inside = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / "manifest.json")
-    return {str(path.relative_to(folder)): _hash(path) for path in inside}
+    # Unlike rglob, it raises where a folder cannot be read.
+    walked = os.walk(folder, onerror=_raise)
+    inside = sorted(Path(at, name) for at, _, names in walked for name in names)
+    return {str(path.relative_to(folder)): _hash(path) for path in inside if path != folder / "manifest.json"}
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _hash(path: Path) -> str:
@@ -177,14 +187,15 @@ def _verified_progress(path: Path) -> Progress:
     try:
         expected = files.read_json(path / "manifest.json")
         found = _hashes(path)
-    except (OSError, ValueError) as error:
+        progress = files.read_json(path / "progress.json")
+    except DAMAGE as error:
         raise DamagedError(str(error)) from error
     if not isinstance(expected, dict):
         raise DamagedError(f"{path / 'manifest.json'} is no manifest")
     wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if wrong:
         raise DamagedError(f"{path / wrong[0]} is not what was saved ({len(wrong)} of {len(expected)} files)")
-    return files.read_json(path / "progress.json")
+    return progress
 
 
 def _check_structure(path: Path, expected: dict[str, str]) -> None:
@@ -206,7 +217,7 @@ def _set_aside(path: Path) -> None:
 def _forget(folder: Path) -> None:
     kept = set(steps(folder)[-KEEP:])
     for step in tuple(kept):
-        with contextlib.suppress(OSError, ValueError):  # a damaged one is restore_latest's affair
+        with contextlib.suppress(*DAMAGE):  # a damaged one is restore_latest's affair
             kept.update(files.read_json(_path(folder, step) / "progress.json").get("needs", []))
     for step in steps(folder):
         if step not in kept:

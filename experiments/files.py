@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+PARTIAL = ".partial"  # ends the name of a file that is being written
 LEAST_FILES = 100  # that must be possible before several are written
 
 
@@ -30,7 +31,7 @@ def check_room(folder: Path, needed: int) -> None:
 
 def write(path: Path, content: str | bytes) -> None:
     """Write text (as UTF-8) or bytes under another name, then put it in the place of `path` in one move."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         with open(temporary, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -40,6 +41,12 @@ def write(path: Path, content: str | bytes) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left, anywhere in a folder in which nobody writes now."""
+    for leftover in folder.rglob(f".*{PARTIAL}"):
+        leftover.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:

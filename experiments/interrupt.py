@@ -4,11 +4,13 @@ import signal
 from types import FrameType
 from typing import Any
 
-EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
+from experiments import codes
+
+EXIT_CODES = {signal.SIGTERM: codes.RESUMABLE, signal.SIGINT: codes.CTRL_C}
 
 
 class Interrupted(Exception):
-    """The process was asked to stop. `exit_code` says how it ends: 75 can be resumed, 130 Ctrl-C."""
+    """The process was asked to stop. `exit_code` says how it ends."""
 
     def __init__(self, number: int):
         super().__init__(f"stopped by {signal.Signals(number).name}")

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import numpy as np
 from rich.console import Console
 
 from experiments import (
+    codes,
     contents,
     cost,
+    files,
     optimizer,
     program,
     provenance,
@@ -31,18 +34,24 @@ from experiments.contents import Cell, Record
 from experiments.interrupt import Interrupted, Interrupts
 
 EXIT_CODES = {
-    records.FINISHED: 0,
-    records.FAILED: 1,
-    records.INTERRUPTED: 75,
-    records.UNFINISHED: 75,
-    records.DIVERGED: 3,
-    records.OUT_OF_MEMORY: 4,
-    records.OUT_OF_MEMORY_COMPILED: 4,
+    records.FINISHED: codes.DONE,
+    records.FAILED: codes.FAILED,
+    records.INTERRUPTED: codes.RESUMABLE,
+    records.UNFINISHED: codes.RESUMABLE,
+    records.DIVERGED: codes.DIVERGED,
+    records.OUT_OF_MEMORY: codes.OUT_OF_MEMORY,
+    records.OUT_OF_MEMORY_COMPILED: codes.OUT_OF_MEMORY,
 }
-NOT_COMPARABLE = 5
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice, and Orbax when the disk
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM)  # another's file, or not ours
+# What passes, and what stays until somebody moves a file or gives a right: to try that again is no use.
+DISK = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
+    *(errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT),
+)
+PLACE = (
+    *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.EACCES, errno.EPERM),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY),
+)
 
 
 def run(
@@ -60,10 +69,10 @@ def run(
 
     `config` is resolved, `differences` what in it is not default, `argv` the command. A run
     that was begun with other code, versions, device or data is not continued unless `allow_changes`.
-    `profile` leaves a trace of a few training steps in the run's folder, for TensorBoard or Perfetto.
+    `profile` leaves a trace of a few training steps in the run's folder, and the record as it is without.
 
-    0 finished, 1 an error (raised), 3 diverged, 4 out of memory, 5 not comparable with what was begun,
-    75 interrupted and resumable by the same command, 130 Ctrl-C. Raises UsageError for what cannot be asked.
+    The exit codes are those of codes.py. Raises UsageError for what cannot be asked, OSError where
+    files cannot be had (`code_of` says how that ends), and what is our error.
     """
     _check_device(require_device)
     out = screen.console()
@@ -83,14 +92,18 @@ def run(
 
 
 def keep_compiled(folder: str) -> None:
-    """Keep every compiled program in a folder, and take it from there. Raises UsageError if there is none."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--compilation_cache={folder}: {error}") from error
+    """Keep every compiled program in a folder, and take it from there. Raises OSError if there is none."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
     jax.config.update("jax_compilation_cache_dir", str(Path(folder).absolute()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def code_of(error: OSError) -> int | None:
+    """Exit code where files cannot be had: 75 for what passes, 2 for what stays, None for anything else."""
+    if error.errno in DISK:
+        return codes.RESUMABLE
+    return codes.WRONG_USE if error.errno in PLACE else None
 
 
 def _check_device(required: str | None) -> None:
@@ -104,17 +117,14 @@ def _check_device(required: str | None) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the run's folder. Raises UsageError if another process does, or if there can be no such folder."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lock", "w")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise UsageError(f"--workdir={folder.parent}: {error}") from error
-    with lock:
+    """Hold the run's folder. Raises UsageError if another process does, OSError if there can be none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise UsageError(f"another process is at work in {folder}") from error
+        files.sweep(folder)
         yield
 
 
@@ -140,27 +150,38 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
         out.print(f"speed and memory stay as they were measured with {measured} steps")
     changes = contents.changes(record, now)
     done = record["outcome"] in (records.FINISHED, records.DIVERGED) and not work.unmeasured(record, cell)
-    if not todo and done and not profile:
+    if not todo and done:
         since = f" (since then: {'; '.join(changes)})" if changes else ""
         out.print(f"{record['outcome']}: {folder}{since}", markup=False)
         _results(out, record, folder)
-        return record["exit_code"]
+        return (_trace(out, cell, folder) if profile else None) or record["exit_code"]
     if changes and not allow_changes:
         screen.refuse(out, folder, changes)
-        return NOT_COMPARABLE
+        return codes.NOT_COMPARABLE
     contents.begin_session(record, cell, changes)
-    try:
-        provenance.keep_diff(folder)
-        records.write_record(folder, record)
-    except OSError as error:
-        if error.errno not in DISK:
-            raise UsageError(f"--workdir={folder.parent}: {error}") from error
-        out.print(f"{records.INTERRUPTED}: nothing can be written: {error}", markup=False)
-        return EXIT_CODES[records.INTERRUPTED]
-    code = _attempt(out, cell, folder, record, todo, profile)
+    provenance.keep_diff(folder)
+    records.write_record(folder, record)
+    code = _attempt(out, cell, folder, record, todo)
     _results(out, record, folder)
     more = "; the same command continues" if record["outcome"] == records.INTERRUPTED else ""
     out.print(f"recorded in {folder / records.RECORD}{more}", markup=False)
+    settled = record["outcome"] in (records.FINISHED, records.DIVERGED)
+    return (_trace(out, cell, folder) if profile and settled else None) or code
+
+
+def _trace(out: Console, cell: Cell, folder: Path) -> int | None:
+    """Leave a trace of a run whose record is written, and is not touched; an exit code if it cannot be."""
+    out.print(f"trace of {program.PROFILED} training steps: {folder / 'profile'}", markup=False)
+    try:
+        reason = work.trace(cell, folder / "profile")
+        code = codes.OUT_OF_MEMORY if reason else None
+    except Exception as error:
+        ending = _ending(error)
+        if ending is None:
+            raise
+        _, code, reason = ending
+    if reason:
+        out.print(f"no trace: {reason}", markup=False)
     return code
 
 
@@ -168,7 +189,7 @@ def _begun(folder: Path) -> Record | None:
     """The folder's record, None if it has none. Raises UsageError for one that this code cannot continue."""
     try:
         record = records.read_record(folder)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise UsageError(f"{error}; it is left as it is: give another --workdir") from error
     if record is not None and record.get("schema") != records.SCHEMA:
         raise UsageError(
@@ -178,13 +199,13 @@ def _begun(folder: Path) -> Record | None:
     return record
 
 
-def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[int], profile: bool) -> int:
+def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[int]) -> int:
     """Work, and however it ends, write down how. Raises what is nobody's fault but ours."""
-    outcome, code, reason = records.FAILED, EXIT_CODES[records.FAILED], None
+    outcome, code, reason = records.FAILED, codes.FAILED, None
     try:
         steps, primary = cell.config.train.steps, cell.task.primary
         with Interrupts() as interrupts, screen.Live(out, steps, primary) as live:
-            outcome, reason = work.do(work.Work(cell, folder, record, interrupts.check, live, profile))
+            outcome, reason = work.do(work.Work(cell, folder, record, interrupts.check, live))
         code = EXIT_CODES[outcome]
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
@@ -192,6 +213,8 @@ def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[
         if ending is None:
             raise
         outcome, code, reason = ending
+        if code == codes.WRONG_USE:
+            raise
     finally:
         contents.end_session(record, todo, outcome, code, reason)
         _write_last(out, folder, record)
@@ -206,26 +229,27 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
     if isinstance(error, Interrupted):
         return records.INTERRUPTED, error.exit_code, line
     if isinstance(error, KeyboardInterrupt):
-        return records.INTERRUPTED, 130, "stopped before it could save"
+        return records.INTERRUPTED, codes.CTRL_C, "stopped before it could save"
     if isinstance(error, StructureError):
-        return records.FAILED, NOT_COMPARABLE, line
+        return records.FAILED, codes.NOT_COMPARABLE, line
     if isinstance(error, DamagedError):
-        return records.INTERRUPTED, 75, line
-    if _is_disk(error):
-        return records.INTERRUPTED, 75, f"nothing can be written: {line[:300]}"
+        return records.INTERRUPTED, codes.RESUMABLE, line
+    code = code_of(error) if isinstance(error, OSError) else None
+    if code == codes.WRONG_USE:
+        return records.FAILED, code, line
+    if code or _is_disk(error):
+        return records.INTERRUPTED, codes.RESUMABLE, f"no file can be had: {line[:300]}"
     if isinstance(error, MemoryError) or (
         isinstance(error, jax.errors.JaxRuntimeError) and EXHAUSTED in str(error)
     ):
-        return records.OUT_OF_MEMORY, EXIT_CODES[records.OUT_OF_MEMORY], f"{type(error).__name__}: {line}"
+        return records.OUT_OF_MEMORY, codes.OUT_OF_MEMORY, f"{type(error).__name__}: {line}"
     return None
 
 
 def _is_disk(error: BaseException) -> bool:
     # A full disk reaches us from Orbax as a ValueError with the words of what wrote.
-    words = any(phrase in str(error) for phrase in (EXHAUSTED, "No space left", "File too large"))
-    return (isinstance(error, OSError) and error.errno in DISK + PLACE) or (
-        isinstance(error, ValueError) and words
-    )
+    words = (EXHAUSTED, *map(os.strerror, DISK))
+    return isinstance(error, ValueError) and any(phrase in str(error) for phrase in words)
 
 
 def _write_last(out: Console, folder: Path, record: Record) -> None:

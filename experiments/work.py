@@ -22,7 +22,6 @@ class Work:
     record: Record
     check: Callable[[], None]  # raises Interrupted
     report: Report
-    profile: bool = False
 
     def save(self) -> None:
         records.write_record(self.folder, self.record)
@@ -66,10 +65,16 @@ def do(work: Work) -> tuple[str, str | None]:
             single = without(program.build(cell.config, cell.task), record["not_evaluated"])
         if reason := _train(dataclasses.replace(work, cell=cell), single, todo):
             return records.OUT_OF_MEMORY_COMPILED, reason
-    if work.profile:
-        work.report.note(f"trace of {program.PROFILED} training steps: {work.folder / 'profile'}")
-        program.profile(single, work.folder / "profile")
     return contents.outcome(record), "; ".join(contents.reasons(record)) or None
+
+
+def trace(cell: Cell, folder: Path) -> str | None:
+    """Leave a trace of training steps in the folder, for TensorBoard or Perfetto; why, if it does not fit."""
+    built = program.build(cell.config, cell.task)
+    if reason := shortage(built):
+        return reason
+    program.profile(built, folder)
+    return None
 
 
 def shortage(built: program.Program) -> str | None:
@@ -122,20 +127,21 @@ def _learning_rate(work: Work) -> float | None:
 
 
 def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
-    """Groups that have saved something are continued as they are; other seeds make new groups.
+    """Groups that were begun or planned are continued as they are; other seeds make new groups.
 
     Why it cannot be, where a group that was begun does not fit any more.
     """
     record, config = work.record, work.cell.config
-    record["groups"] = [group for group in record["groups"] if _has_begun(work, group)]
+    built = {1: single}
+    record["groups"] = [
+        group
+        for group in record["groups"]
+        if _has_begun(work, group) or (set(group) <= set(todo) and _still_fits(work, group, built))
+    ]
     grouped = {seed for group in record["groups"] for seed in group}
     fresh = [seed for seed in todo if seed not in grouped]
     size = min(config.train.seeds_at_once or AT_ONCE, max(1, len(fresh)))
-    built = {1: single}
-    while fresh and size > 1:
-        built[size] = without(program.build(config, work.cell.task, size), record["not_evaluated"])
-        if not shortage(built[size]) and not what_does_not_fit(built[size]):
-            break
+    while fresh and size > 1 and _too_much(work, size, built):
         size = (size + 1) // 2
     record["groups"] += [fresh[start : start + size] for start in range(0, len(fresh), size)]
     work.save()
@@ -152,6 +158,28 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
             record["seeds"] |= records.plain({str(seed): entry for seed, entry in entries.items()})
             work.save()
     return None
+
+
+def _still_fits(work: Work, group: list[int], built: dict[int, program.Program]) -> bool:
+    """Whether a group that was planned and saved nothing trains as planned: its bits depend on its size."""
+    asked = [session["config"]["train.seeds_at_once"] for session in work.record["sessions"][-2:]]
+    if asked[0] != asked[-1]:
+        return False
+    reason = _too_much(work, len(group), built)
+    if reason:
+        work.report.note(f"{len(group)} seeds do not train together, as was planned: {reason}")
+    return reason is None
+
+
+def _too_much(work: Work, size: int, built: dict[int, program.Program]) -> str | None:
+    """Why that many seeds do not fit at once; if they do, None, and their program is in `built`."""
+    if size in built:
+        return None
+    several = without(program.build(work.cell.config, work.cell.task, size), work.record["not_evaluated"])
+    reason = shortage(several) or "; ".join(what_does_not_fit(several).values()) or None
+    if reason is None:
+        built[size] = several
+    return reason
 
 
 def _has_begun(work: Work, group: list[int]) -> bool:

@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+from experiments import codes
 from tests.mutants import PAGE as MUTANTS
 
 ROOT = Path(__file__).resolve().parent.parent
+RELIABILITY = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 FUNCTION = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
 TESTS = {
     path.relative_to(ROOT / "tests").as_posix(): set(FUNCTION.findall(path.read_text(encoding="utf-8")))
@@ -31,7 +33,7 @@ def missing(text: str) -> list[str]:
 
 
 def test_the_tests_of_reliability_are_there():
-    assert missing((ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")) == []
+    assert missing(RELIABILITY) == []
 
 
 def test_what_is_missing_is_said():
@@ -48,3 +50,12 @@ def test_the_tests_that_caught_planted_faults_are_there():
     caught = re.findall(r"\| (\w+\.py)::(\w+) \|", MUTANTS.read_text(encoding="utf-8"))
     assert len(caught) > 50
     assert [pair for pair in caught if pair[1] not in TESTS[f"attention/test_{pair[0]}"]] == []
+
+
+def test_the_exit_codes_are_those_that_the_pages_name():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    (listed,) = re.findall(r"Exit codes: (.*?)\. ", readme)
+    known = {value for name, value in vars(codes).items() if name.isupper()}
+    assert {int(number) for number in re.findall(r"\d+", listed)} == known - {codes.FAILED}
+    cells = [line.split(" | ")[2] for line in RELIABILITY.splitlines() if line.startswith("| ")]
+    assert {int(number) for cell in cells for number in re.findall(r"\d+", cell)} <= known

@@ -1,6 +1,8 @@
 """Checkpoints: bitwise back, never half there, never silently wrong."""
 
 import collections
+import errno
+import os
 from pathlib import Path
 
 import jax
@@ -104,6 +106,38 @@ def test_one_whose_best_is_damaged_is_not_used(tmp_path):
     restored, complaints = checkpoint.restore_latest(tmp_path, state())
     assert restored is None and len(complaints) == 2
     assert checkpoint.restore_latest(tmp_path, state()) == (None, [])
+
+
+UNREADABLE = [errno.EMFILE, errno.EIO, errno.ESTALE, errno.EACCES]
+
+
+@pytest.mark.parametrize("number", UNREADABLE)
+@pytest.mark.parametrize("name", ["open", "os.scandir", "os.listdir"])
+def test_what_cannot_be_read_now_is_not_damage(tmp_path, monkeypatch, name, number):
+    save_all(tmp_path, 10, 20)
+
+    def unreadable(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"experiments.checkpoint.{name}", unreadable, raising=False)
+        with pytest.raises(OSError, match=os.strerror(number)):
+            checkpoint.restore_latest(tmp_path, state())
+    restored, complaints = checkpoint.restore_latest(tmp_path, state())
+    assert restored is not None and restored.step == 20 and complaints == []
+
+
+def test_what_is_needed_is_not_forgotten_because_that_cannot_be_read_now(tmp_path, monkeypatch):
+    save_all(tmp_path, 10)
+    save_all(tmp_path, 20, 30, needs=[10])
+
+    def unreadable(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="open files"):
+        patch.setattr(checkpoint.files, "read_json", unreadable)
+        save_all(tmp_path, 40, needs=[10])
+    assert checkpoint.steps(tmp_path) == [10, 20, 30, 40]
 
 
 def test_what_is_no_manifest_is_damage_and_what_is_no_checkpoint_is_not_looked_at(tmp_path):

@@ -1,5 +1,6 @@
 """Killed at a chosen point, on a full disk, on other devices: nothing is lost, nothing is torn."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,36 +14,54 @@ from experiments import checkpoint, records
 from tests.experiments.runs import command, lasting, only_folder, record_of
 
 ROOT = Path(launch.__file__).parent
-# launch.py that kills itself in the middle of the call of a function that is made for the nth time.
+# launch.py that is killed before, during or after the nth call of a function, made in that of another one.
 KILLED_AT = """
-import os, signal, sys, importlib, launch
-module, name, nth, after = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
-module = importlib.import_module("experiments." + module)
-original, calls = getattr(module, name), []
-def killed(*arguments, **named):
-    calls.append(None)
-    last = len(calls) == nth
-    if last and not after:
-        os.kill(os.getpid(), signal.SIGKILL)
-    result = original(*arguments, **named)
-    if last:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return result
-setattr(module, name, killed)
-sys.exit(launch.main(sys.argv[5:]))
+import json, os, pkgutil, signal, subprocess, sys, time, launch
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def arm(when, call, *inner):
+    where, name = call[0].rsplit(".", 1)
+    owner, nth, calls = pkgutil.resolve_name(where), call[1], []
+    original = getattr(owner, name)
+    def counted(*arguments, **named):
+        calls.append(None)
+        if len(calls) != nth:
+            return original(*arguments, **named)
+        if inner:
+            arm(when, *inner)
+            return original(*arguments, **named)
+        if when == "before":
+            kill()
+        if when == "during":  # from outside: what holds the interpreter's lock could not
+            subprocess.Popen(["sh", "-c", f"sleep 0.05; kill -9 {os.getpid()}"])
+        original(*arguments, **named)
+        if when == "during":
+            time.sleep(60)
+        kill()
+    setattr(owner, name, counted)
+
+arm(*json.loads(sys.argv[1]))
+sys.exit(launch.main(sys.argv[2:]))
 """
 POINTS = {
-    "before the first record": ("records", "write_record", 1, "before"),
-    "while compiling": ("program", "build", 1, "before"),
-    "compiled": ("program", "build", 1, "after"),
-    "in a step": ("fit", "_advance", 7, "after"),
-    "in a validation": ("fit", "evaluate", 2, "after"),
-    "between metrics and checkpoint": ("fit", "_validate", 2, "after"),
-    "while saving": ("checkpoint", "_hashes", 2, "after"),
-    "while forgetting old checkpoints": ("checkpoint", "_forget", 3, "before"),
-    "in the test": ("fit", "_digests", 1, "before"),
-    "between checkpoint and record": ("work", "fit", 1, "after"),
-    "while measuring": ("program", "measured", 1, "after"),
+    "before the first record": ("before", ("experiments.records.write_record", 1)),
+    "while compiling": ("during", ("experiments.program.build", 1), ("jax.stages.Lowered.compile", 2)),
+    "compiled": ("after", ("experiments.program.build", 1)),
+    "in a step": ("before", ("experiments.fit._advance", 7), ("experiments.fit._collect", 1)),
+    "in a validation": ("after", ("experiments.fit.evaluate", 2), ("jax.device_get", 1)),
+    "between metrics and checkpoint": ("after", ("experiments.fit._validate", 2)),
+    "while saving": ("after", ("experiments.checkpoint._hashes", 2)),
+    "while old checkpoints are deleted": ("after", ("experiments.checkpoint._forget", 3), ("os.unlink", 1)),
+    "in the test": ("after", ("experiments.fit.evaluate", 5), ("jax.device_get", 1)),
+    "between checkpoint and record": ("after", ("experiments.work.fit", 1)),
+    "while measuring": ("after", ("experiments.measure.watched", 1)),
+}
+# What such a kill leaves half done, in the folder of the run.
+HALF = {
+    "while saving": "seed-0/checkpoints/.saving-*/arrays.json",
+    "while old checkpoints are deleted": "seed-0/checkpoints/.saving-*/state",
 }
 
 FEW = ("in a step", "while saving", "between checkpoint and record")  # the others are for campaigns
@@ -74,14 +93,20 @@ def run(arguments, script=None, stdout=subprocess.PIPE, **environment):
     )
 
 
+def run_to(point, arguments):
+    return run([json.dumps(POINTS[point]), *arguments], KILLED_AT)
+
+
 @pytest.mark.parametrize(
     "point",
     [pytest.param(each, marks=pytest.mark.slow if each in FEW else pytest.mark.campaign) for each in POINTS],
 )
 def test_killed_there_it_ends_as_if_nothing_had_happened(undisturbed, tmp_path, cache, point):
-    arguments = command(tmp_path, cache)
-    killed = run([*map(str, POINTS[point]), *arguments], KILLED_AT)
+    # Where it is compiled, it must not be there already.
+    arguments = command(tmp_path, f"{cache}/cold" if point == "while compiling" else cache)
+    killed = run_to(point, arguments)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert point not in HALF or list(only_folder(tmp_path).glob(HALF[point]))
     again = run(arguments)
     assert again.returncode == 0, again.stderr
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
@@ -137,7 +162,7 @@ def test_a_real_full_disk(undisturbed, tmp_path, cache):
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
     try:
-        run([*map(str, POINTS["between metrics and checkpoint"]), *command(disk, cache)], KILLED_AT)
+        run_to("between metrics and checkpoint", command(disk, cache))
         kept = checkpoint.steps(only_folder(disk) / "seed-0" / "checkpoints")
         assert kept
         for room in (300_000, 0):  # for a record, not for a checkpoint; for nothing
@@ -145,7 +170,7 @@ def test_a_real_full_disk(undisturbed, tmp_path, cache):
             (disk / f"ballast-{room}").write_bytes(b"0" * max(0, free - room))
             stopped = run(command(disk, cache))
             assert stopped.returncode == 75 and "Traceback" not in stopped.stderr, stopped.stderr
-            assert "nothing can be written" in stopped.stdout
+            assert "No space left" in stopped.stdout + stopped.stderr or "are free" in stopped.stdout
             assert checkpoint.steps(only_folder(disk) / "seed-0" / "checkpoints") == kept
         for ballast in disk.glob("ballast-*"):
             ballast.unlink()
@@ -167,7 +192,7 @@ def test_a_real_full_disk(undisturbed, tmp_path, cache):
 @pytest.mark.slow
 def test_another_number_of_devices_is_refused_and_if_allowed_restored(undisturbed, tmp_path, cache):
     arguments = command(tmp_path, cache)
-    run([*map(str, POINTS["in a validation"]), *arguments], KILLED_AT)
+    run_to("in a validation", arguments)
     two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     refused = run(arguments, **two)
     assert refused.returncode == 5 and "device was 1 x cpu" in refused.stdout
@@ -182,9 +207,9 @@ def test_another_number_of_devices_is_refused_and_if_allowed_restored(undisturbe
 def test_checkpoints_of_another_optimizer_are_refused(tmp_path, cache):
     """The folder is another one for another config; what is copied into it does not fit and is not cast."""
     arguments = command(tmp_path / "one", cache)
-    run([*map(str, POINTS["in a validation"]), *arguments], KILLED_AT)
+    run_to("in a validation", arguments)
     other = command(tmp_path / "two", cache, optimizer__ema_decay=0.9)
-    run([*map(str, POINTS["compiled"]), *other], KILLED_AT)
+    run_to("compiled", other)
     saved = only_folder(tmp_path / "one") / "seed-0"
     saved.rename(only_folder(tmp_path / "two") / "seed-0")
     mixed = run(other)

@@ -1,5 +1,6 @@
 """A run from its command to its record: what it leaves, shows and refuses."""
 
+import errno
 import os
 import signal
 import threading
@@ -8,7 +9,7 @@ import time
 import pytest
 
 import launch
-from experiments import checkpoint, program, provenance, records, work
+from experiments import checkpoint, measure, program, provenance, records
 from tests.experiments.runs import command, lasting, only_folder, record_of
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -148,16 +149,55 @@ def test_wrong_use_is_one_line_and_exit_2(tmp_path, capsys, flags, message):
 def test_no_config_and_no_folder_are_one_line(tmp_path, capsys):
     assert launch.main([]) == 2
     assert "--config" in capsys.readouterr().err
-    (tmp_path / "file").write_text("")
-    assert launch.main(command(tmp_path / "file")) == 2
-    assert "--workdir" in capsys.readouterr().err
+    for flags in ([], [f"--compilation_cache={tmp_path}/file/x"]):
+        (tmp_path / "file").write_text("")
+        assert launch.main(command(tmp_path / "file", *flags)) == 2
+        assert f"'{tmp_path}/file/" in capsys.readouterr().err
 
 
-def test_a_file_in_the_place_of_a_runs_folder_is_one_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(work, "do", lambda _: (tmp_path / "file").mkdir())
-    (tmp_path / "file").write_text("")
+@pytest.fixture
+def begun(tmp_path, monkeypatch, capsys):
+    """The folder of a run that has a record and nothing else yet."""
+    with monkeypatch.context() as patch:
+        patch.setattr(measure, "free_memory", lambda _: 1000)
+        assert launch.main(command(tmp_path)) == 4
+    capsys.readouterr()
+    return only_folder(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["seed-0", "seed-0/checkpoints", "seed-0/metrics.jsonl/"])
+def test_a_file_in_the_place_of_a_runs_folder_is_one_line(begun, tmp_path, capsys, place):
+    path = begun / place
+    path.parent.mkdir(exist_ok=True)
+    if place.endswith("/"):
+        path.mkdir()
+    else:
+        path.write_text("mine")
+    assert launch.main(command(tmp_path)) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error and error.count("\n") == 1
+    assert record_of(tmp_path)["exit_code"] == 2 and str(path) in record_of(tmp_path)["reason"]
+    path.rmdir() if path.is_dir() else path.unlink()
+    assert launch.main(command(tmp_path)) == 0
+
+
+def test_a_folder_in_the_place_of_a_record_is_one_line(begun, tmp_path, capsys):
+    (begun / records.RECORD).unlink()
+    (begun / records.RECORD).mkdir()
+    assert launch.main(command(tmp_path)) == 2
+    error = capsys.readouterr().err
+    assert str(begun / records.RECORD) in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("call", ["Path.mkdir", "open"])
+def test_a_disk_that_is_full_from_the_start_may_have_room_later(tmp_path, capsys, monkeypatch, call):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "there")
+
+    monkeypatch.setattr(f"experiments.run.{call}", full, raising=False)
     assert launch.main(command(tmp_path / "runs")) == 75
-    assert f"nothing can be written: [Errno 17] File exists: '{tmp_path}/file'" in capsys.readouterr().out
+    error = capsys.readouterr().err
+    assert "No space left on device: 'there'" in error and error.count("\n") == 1
 
 
 # Stands for launch.py: says what it was called with and how long it takes by its config's name.

@@ -1,6 +1,7 @@
 """How a run can end before its end, and how it goes on: stopped, killed, diverged, out of memory, changed."""
 
 import dataclasses
+import errno
 import fcntl
 import os
 import signal
@@ -18,6 +19,20 @@ from tests.experiments.runs import ROOT, command, lasting, only_folder, record_o
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
+# Puts a file in its place, and is killed while it does.
+KILLED_WRITER = """
+import os, pathlib, signal, sys
+from experiments import files
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+files.write(pathlib.Path(sys.argv[1]), "new")
+"""
+# launch.py in a step without end.
+STUCK = """
+import sys, time, launch
+from experiments.screen import Live
+Live.step = lambda *_: (print("in a step", flush=True), time.sleep(600))
+sys.exit(launch.main(sys.argv[1:]))
+"""
 # launch.py, so slow that a kill falls in the middle.
 SLOWED_DOWN = """
 import sys, time, launch
@@ -60,6 +75,19 @@ def test_stopped_inside_a_validation_it_is_done_again_once(undisturbed, tmp_path
     assert [x["step"] for x in lines if x["split"] == "validation"] == [5, 10, 15, 20]
 
 
+@pytest.mark.parametrize(("closed", "config"), [("<&- >&- 2>&-", "recall"), ("2>&-", "none")])
+def test_streams_that_are_closed_from_the_start_are_no_ones(tmp_path, closed, config):
+    """Nothing is said, and no file that the run opens has the number of one of them."""
+    arguments = " ".join(f"'{word}'" for word in command(tmp_path / "runs", "--dry_run"))
+    arguments = arguments.replace("recall.py", f"{config}.py")
+    said = subprocess.run(
+        ["sh", "-c", f"'{sys.executable}' launch.py {arguments} {closed}"],
+        cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (said.returncode, said.stdout) == ({"recall": 0, "none": 2}[config], "")
+    assert "Traceback" not in said.stderr
+
+
 def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path, capsys):
     checkpoints = "seed-0/checkpoints/00000008"
     process = subprocess.Popen(
@@ -80,6 +108,36 @@ def test_killed_it_continues_to_the_same_bits(undisturbed, tmp_path, capsys):
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
 
 
+def test_ctrl_c_twice_does_not_wait_for_the_step(undisturbed, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK, *command(tmp_path)],
+        cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout and "in a step\n" in iter(process.stdout.readline, "")
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "stopped before it could save" in out and err == ""
+    assert record_of(tmp_path)["outcome"] == "interrupted" and record_of(tmp_path)["exit_code"] == 130
+    assert launch.main(command(tmp_path)) == 0
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+
+
+def test_what_a_killed_writer_left_is_swept_away(tmp_path):
+    assert launch.main(command(tmp_path)) == 0
+    folder, before = only_folder(tmp_path), record_of(tmp_path)
+    inside = sorted(folder.rglob("*"))
+    for name in (records.RECORD, "seed-0/metrics.jsonl"):
+        writer = [sys.executable, "-c", KILLED_WRITER, str(folder / name)]
+        assert subprocess.run(writer, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    assert len(sorted(folder.rglob("*"))) == len(inside) + 2
+    assert launch.main(command(tmp_path)) == 0
+    assert sorted(folder.rglob("*")) == inside and record_of(tmp_path) == before
+
+
 def test_a_damaged_checkpoint_costs_time_not_bits(undisturbed, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(screen.Live, "step", stopping_at(11))
@@ -89,6 +147,28 @@ def test_a_damaged_checkpoint_costs_time_not_bits(undisturbed, tmp_path, monkeyp
     victim.write_bytes(victim.read_bytes()[:-1] + b"?")
     assert launch.main(command(tmp_path)) == 0
     assert f"checkpoint of step {int(last.name)} is set aside" in capsys.readouterr().out
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EMFILE, 75), (errno.ESTALE, 75), (errno.EACCES, 2)])
+def test_checkpoints_that_cannot_be_read_now_are_used_later(
+    undisturbed, tmp_path, monkeypatch, capsys, number, code
+):
+    def unreadable(path):
+        raise OSError(number, os.strerror(number), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", stopping_at(11))
+        assert launch.main(command(tmp_path)) == 75
+        saved = checkpoint.steps(only_folder(tmp_path) / "seed-0" / "checkpoints")
+        patch.setattr(checkpoint, "_hash", unreadable)
+        capsys.readouterr()
+        assert launch.main(command(tmp_path)) == code
+    shown = "".join(capsys.readouterr())
+    assert sum(os.strerror(number) in line for line in shown.splitlines()) == 1
+    assert checkpoint.steps(only_folder(tmp_path) / "seed-0" / "checkpoints") == saved
+    assert launch.main(command(tmp_path)) == 0
+    assert f"continues at step {saved[-1]}" in capsys.readouterr().out
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
 
 

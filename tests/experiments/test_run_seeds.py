@@ -3,7 +3,7 @@
 import pytest
 
 import launch
-from experiments import fit, grid, records, screen, tasks
+from experiments import fit, grid, records, screen, tasks, work
 from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -59,6 +59,27 @@ def test_an_unfinished_seed_leaves_the_run_unfinished(tmp_path, monkeypatch):
     assert launch.main(command(tmp_path, seeds="(0,)")) == 75
     assert record_of(tmp_path)["outcome"] == "interrupted"
     assert launch.main(command(tmp_path, **both)) == 0
+
+
+def test_groups_that_were_planned_stay_if_they_fit(tmp_path, monkeypatch, capsys):
+    """Which seeds train at once decides their last bits; the memory that happens to be free must not."""
+
+    def started(most, **changes):
+        def killed(_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(work, "fit", killed)
+            patch.setattr(work, "shortage", lambda built: "no room" if built.num_seeds > most else None)
+            launch.main(command(tmp_path, seeds="(0,1,2)", task__eval_lengths="()", **changes))
+        return record_of(tmp_path)["groups"]
+
+    assert started(most=2) == [[0, 1], [2]]
+    assert started(most=3) == [[0, 1], [2]]
+    assert started(most=3, train__seeds_at_once=3) == [[0, 1, 2]]
+    capsys.readouterr()
+    assert started(most=2, train__seeds_at_once=3) == [[0, 1], [2]]
+    assert "3 seeds do not train together, as was planned: no room" in capsys.readouterr().out
 
 
 def test_the_learning_rate_is_the_one_of_the_grid_that_validates_best(tmp_path, capsys):

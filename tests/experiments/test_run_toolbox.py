@@ -1,11 +1,13 @@
 """All of training's toolbox in one run, on padded reviews; and the flags of a run."""
 
+import shutil
+
 import jax
 import numpy as np
 import pytest
 
 import launch
-from experiments import checkpoint, program, records, screen, settings
+from experiments import checkpoint, measure, program, provenance, records, screen, settings
 from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 from tests.experiments.tasks.test_text import folder as reviews
 
@@ -89,10 +91,22 @@ def test_the_whole_toolbox_stopped_and_continued_gives_the_same_bits(
     assert lines_of(tmp_path) == lines_of(toolbox)
 
 
-def test_profile_leaves_a_trace_of_a_finished_run_too(tmp_path, capsys):
-    assert launch.main(command(tmp_path)) == 0
-    before = record_of(tmp_path)
+def test_profile_leaves_a_trace_of_a_run_and_nothing_else(tmp_path, capsys, monkeypatch):
     assert launch.main(command(tmp_path, "--profile")) == 0
-    assert f"trace of {program.PROFILED} training steps" in capsys.readouterr().out.replace("\n", " ")
-    assert list((only_folder(tmp_path) / "profile").rglob("*.xplane.pb"))
-    assert lasting(record_of(tmp_path))["seeds"] == lasting(before)["seeds"]
+    folder, before = only_folder(tmp_path), record_of(tmp_path)
+    assert before["outcome"] == records.FINISHED
+    now = provenance.gather()
+    dirty = now | {"code_sha256": "0" * 64, "git": {"commit": "0", "dirty": True, "diff_sha256": "0"}}
+    monkeypatch.setattr(provenance, "gather", lambda: dirty)
+    for free, code in ((None, 0), (1000, 4)):
+        assert list((folder / "profile").rglob("*.xplane.pb"))
+        shutil.rmtree(folder / "profile")
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.setattr(measure, "free_memory", lambda _, free=free: free)
+            assert launch.main(command(tmp_path, "--profile")) == code
+        shown = capsys.readouterr().out
+        assert f"trace of {program.PROFILED} training steps: {folder / 'profile'}" in shown
+        assert ("no trace: the compiler plans" in shown) == (code == 4)
+        assert record_of(tmp_path) == before
+    assert not (folder / "profile").exists()
