@@ -40,4 +40,4 @@ def test_trials_that_came_late_are_counted_and_not_for_ever():
     assert kills.in_time(lambda: {"codes": next(codes)}) == {"codes": [-9, 0], "late": 2}
     assert kills.in_time(lambda: {"codes": [0]}) == {"codes": [0], "late": kills.MOST_LATE}
     found = [{"where": "training", "signal": "SIGKILL", "same": True, "late": late} for late in (2, 1)]
-    assert "3 more had ended before the signal came" in kills.page(found, seed=0)
+    assert "3 more had ended before the signal came" in kills.page(found, seed=0, origin="here")

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import launch
-from experiments import checkpoint, measure, program, provenance, records
+from experiments import checkpoint, measure, program, provenance, records, work
 from tests.experiments.runs import command, lasting, only_folder, record_of
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
