@@ -7,7 +7,7 @@ from typing import Any
 
 from attention import Attention, hyperparameters
 from experiments import compare, cost, provenance, records, settings
-from experiments.config import Config
+from experiments.config import Config, flat
 from experiments.records import Record
 from experiments.tasks.task import Task
 
@@ -76,7 +76,7 @@ def begin_session(record: Record, cell: Cell, changes: list[str]) -> None:
     session = {"began": _now(), "ended": None, "argv": cell.argv, "changes": changes, "exit_code": None}
     git = cell.provenance["git"]
     known = git and {name: git[name] for name in ("commit", "dirty", "diff_sha256")}
-    incidental = {field: compare.flat(cell.config.to_dict())[field] for field in settings.INCIDENTAL}
+    incidental = {field: flat(cell.config.to_dict())[field] for field in settings.INCIDENTAL}
     record["sessions"].append(
         {**session, "git": known, "code_sha256": cell.provenance["code_sha256"], "config": incidental}
     )
