@@ -88,13 +88,22 @@ def begin_session(record: Record, cell: Cell, changes: list[str]) -> None:
 
 
 def end_session(record: Record, seeds: list[int], outcome: str, exit_code: int, reason: str | None) -> None:
-    """The process stops. `seeds` were its work; those without a result share its outcome."""
-    for seed in seeds:
-        if not settled(record, seed):
-            record["seeds"][str(seed)] = {"outcome": outcome, "reason": reason}
+    """The process stops. `seeds` were its work; those that it was at share its outcome."""
+    for seed in _in_hand(record, seeds):
+        record["seeds"][str(seed)] = {"outcome": outcome, "reason": reason}
     record["outcome"], record["reason"], record["exit_code"] = outcome, reason, exit_code
     record["sessions"][-1] |= {"ended": _now(), "exit_code": exit_code}
     record["summary"] = summary(record)
+
+
+def _in_hand(record: Record, seeds: list[int]) -> list[int]:
+    """Of seeds, those without a result in the first group that has any: groups train one after the other.
+
+    All without a result where none is in a group, so that what happened happened to the whole cell.
+    """
+    left = [seed for seed in seeds if not settled(record, seed)]
+    groups = ([seed for seed in group if seed in left] for group in record["groups"])
+    return next(filter(None, groups), left)
 
 
 def settled(record: Record, seed: int) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 import launch
-from experiments import grid, records, screen, tasks
+from experiments import fit, grid, records, screen, tasks
 from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -59,6 +59,23 @@ def test_an_unfinished_seed_leaves_the_run_unfinished(tmp_path, monkeypatch):
     assert launch.main(command(tmp_path, seeds="(0,)")) == 75
     assert record_of(tmp_path)["outcome"] == "interrupted"
     assert launch.main(command(tmp_path, **both)) == 0
+
+
+def test_seeds_that_were_not_begun_do_not_share_a_crash(tmp_path, monkeypatch):
+    def crash_at_one(run):
+        if run.seeds == (1,):
+            raise MemoryError("by hand")
+        return fit.fit(run)
+
+    monkeypatch.setattr("experiments.work.fit", crash_at_one)
+    each = {"seeds": "(0,1,2)", "train__seeds_at_once": 1, "task__eval_lengths": "()"}
+    assert launch.main(command(tmp_path, **each)) == 4
+    record = record_of(tmp_path)
+    assert {seed: entry["outcome"] for seed, entry in record["seeds"].items()} == {
+        "0": "finished",
+        "1": "out of memory",
+    }
+    assert record["outcome"] == "out of memory" and record["summary"]["failed"] == 1
 
 
 def test_the_learning_rate_is_the_one_of_the_grid_that_validates_best(tmp_path, capsys):
