@@ -304,10 +304,12 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
     if finished and run.tested:
         for length in program.evaluate:
             tests[length] = evaluate(program, best, "test", length, run.check)
+    # The seconds are those of all seeds that were trained as one: no share of them is one seed's own.
+    timing = {**course.seconds, "seeds_together": len(run.seeds)}
     entries = {}
     for index, (seed, track) in enumerate(zip(run.seeds, course.tracks, strict=True)):
         if track.failure:
-            entries[seed] = {"outcome": records.DIVERGED, **track.failure, "timing": course.seconds}
+            entries[seed] = {"outcome": records.DIVERGED, **track.failure, "timing": timing}
             continue
         assert track.best is not None  # the last step is validated
         own = {length: values[index] for length, values in tests.items()}
@@ -322,7 +324,7 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
             "test_at_length": own,
             "at_chance": bool(test) and chance.at_chance(task, test[task.primary]),
             "sha256": _digests(course.state, best, index),
-            "timing": course.seconds,
+            "timing": timing,
         }
     return entries
 
