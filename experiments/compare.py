@@ -14,7 +14,7 @@ from experiments.settings import INCIDENTAL
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
-ROUNDING = 1e-4  # a difference that the order of additions alone can make, and that is no claim
+ROUNDING = 1e-4  # of a score, or of 1 if that is more: what the order of additions alone can change
 
 
 def refusals(one: Record, other: Record) -> list[str]:
@@ -106,7 +106,7 @@ def interval(values: Sequence[float]) -> dict[str, Any]:
 
 
 def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
-    """Two-sided p of a paired t-test over the seeds in common.
+    """Two-sided p of a paired t-test over the seeds in common; 1 where the means are equal but for ROUNDING.
 
     None, not tested, if they are fewer than 8 or if all pairs differ alike (t is not defined).
     """
@@ -114,28 +114,38 @@ def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
     differences = [ours[seed] - theirs[seed] for seed in common]
     if len(common) < LEAST_PAIRS or len(set(differences)) == 1:
         return None
+    one, other = (math.fsum(side[seed] for seed in common) / len(common) for side in (ours, theirs))
+    if math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING):
+        return 1.0
     result: Any = stats.ttest_1samp(differences, 0.0)
     return float(result.pvalue)
 
 
 def claims(found: Sequence[Record]) -> list[dict[str, Any]]:
-    """Every pair of records that can be tested: {"better", "worse", "by", "p"}, Holm-corrected over these.
+    """What may be said of every pair of records: {"better", "worse", "by", "p", "untested"}.
 
-    "better" is the record with the better mean over the seeds in common, and "by" the `interval` of the
-    differences between the two, seed by seed.
+    "better" is the record with the better mean over the seeds in common, "by" the `interval` of the
+    differences between the two, seed by seed, "p" that of `paired`, Holm-corrected over all pairs that were
+    tested, and "untested" the reason why this one was not, or None.
     """
-    pairs = []
-    for one, other in itertools.combinations(found, 2):
-        metric, lower = one["task"]["primary"], one["task"]["better"] == "lower"
-        ours, theirs = scores(one, metric), scores(other, metric)
-        if (p := paired(ours, theirs)) is not None:
-            common = sorted(ours.keys() & theirs.keys())
-            by = interval([ours[seed] - theirs[seed] for seed in common])
-            ahead = by["mean"] * (-1 if lower else 1)
-            first, second = (one, other) if ahead >= 0 else (other, one)
-            pairs.append({"better": first, "worse": second, "by": by | {"mean": abs(by["mean"])}, "p": p})
-    corrected = holm([pair["p"] for pair in pairs])
-    return [pair | {"p": p} for pair, p in zip(pairs, corrected, strict=True)]
+    made = [_claim(one, other) for one, other in itertools.combinations(found, 2)]
+    corrected = holm([claim["p"] for claim in made])
+    return [claim | {"p": p} for claim, p in zip(made, corrected, strict=True)]
+
+
+def _claim(one: Record, other: Record) -> dict[str, Any]:
+    metric, sign = one["task"]["primary"], -1 if one["task"]["better"] == "lower" else 1
+    ours, theirs = scores(one, metric), scores(other, metric)
+    by = interval([sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())])
+    p = paired(ours, theirs)
+    untested = None
+    if by["n"] < LEAST_PAIRS:
+        untested = f"a paired t-test wants {LEAST_PAIRS} seeds in common"
+    elif p is None:
+        untested = "all seeds differ alike"
+    ahead = by["mean"] or 0.0
+    better, worse = (one, other) if ahead >= 0 else (other, one)
+    return {"better": better, "worse": worse, "by": by | {"mean": abs(ahead)}, "p": p, "untested": untested}
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -159,8 +169,8 @@ def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]],
     """Rows of this record and of those that may stand beside it, best first; a line for each reason
     for which others may not.
 
-    A row is {"record", "this", "score" (an `interval`), "failed", "labels", "p"}: p against this record,
-    Holm-corrected over the rows, None if not tested.
+    A row is {"record", "this", "score" (an `interval`), "failed", "labels", "claim"}: of the `claims` on
+    all rows the one about this record and the row's, None for this record.
     """
     kept, refused = [], {}
     for other in others:
@@ -169,22 +179,21 @@ def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]],
         else:
             kept.append(other)
     metric = this["task"]["primary"]
-    ours = scores(this, metric)
-    p_values = holm([paired(ours, scores(other, metric)) for other in kept])
-    pairs = zip([this, *kept], [None, *p_values], strict=True)
-    rows = [_row(this, record, metric, p) for record, p in pairs]
+    own = claims([this, *kept])[: len(kept)]  # pairs with this record come first, in the others' order
+    pairs = zip([this, *kept], [None, *own], strict=True)
+    rows = [_row(this, record, metric, claim) for record, claim in pairs]
     lines = [f"{', '.join(names)}: {reasons}" for reasons, names in refused.items()]
     return sorted(rows, key=lambda row: _rank(row, this["task"]["better"])), lines
 
 
-def _row(this: Record, record: Record, metric: str, p: float | None) -> dict[str, Any]:
+def _row(this: Record, record: Record, metric: str, claim: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "record": record,
         "this": record is this,
         "score": interval(list(scores(record, metric).values())),
         "failed": failures(record),
         "labels": remarks(record) if record is this else labels(this, record),
-        "p": p,
+        "claim": claim,
     }
 
 

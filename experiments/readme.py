@@ -7,7 +7,6 @@ python -m experiments.readme --check   # exit 1 if they are out of step
 import argparse
 import collections
 import dataclasses
-import math
 import re
 import sys
 from pathlib import Path
@@ -99,37 +98,37 @@ def task_section(group: list[Record]) -> str:
 
 
 def claims_text(group: list[Record]) -> str:
-    """Which differences between the records were shown, and which were not."""
+    """Which differences between the records were shown, which were not, and which were not tested."""
     found = compare.claims(group)
-    if not found:
-        return f"No difference was tested: a paired t-test wants {compare.LEAST_PAIRS} seeds in common."
-    shown = [
-        claim
-        for claim in found
-        if claim["p"] < 1 - compare.CONFIDENCE and claim["by"]["mean"] > compare.ROUNDING
-    ]
-    texts = collections.Counter(record["attention"]["text"] for record in group)
-
-    def name(record: Record) -> str:
-        text = record["attention"]["text"]
-        return f"`{text}`" if texts[text] == 1 else f"`{record['name']}-{record['identity']}`"
-
-    names = [[name(claim[side]) for side in ("better", "worse")] for claim in shown]
-    lines = [
-        f"{' over '.join(pair)} by {c['by']['mean']:.2g} ± {c['by']['half_width']:.1g} "
-        f"(n = {c['by']['n']}, p = {c['p']:.1g})"
-        for pair, c in zip(names, shown, strict=True)
-    ]
-    rest, untested = len(found) - len(shown), math.comb(len(group), 2) - len(found)
-    return (
-        f"Better by a paired t-test over seeds, Holm-corrected over {len(found)} pairs: "
-        + ("; ".join(lines) or "none")
-        + (f". For {rest} other pairs no difference was shown" if rest else "")
-        + (
-            f". {untested} pairs were not tested: they want {compare.LEAST_PAIRS} seeds in common."
-            if untested
-            else "."
+    untested = collections.Counter(claim["untested"] for claim in found if claim["untested"])
+    tested = len(found) - untested.total()
+    shown = [c for c in found if not c["untested"] and c["p"] < 1 - compare.CONFIDENCE]
+    sentences = []
+    if tested:
+        sentences.append(
+            f"Better by a paired t-test over seeds, Holm-corrected over {tested} pairs: "
+            f"{'; '.join(_claim(claim, group) for claim in shown) or 'none'}."
         )
+    if tested > len(shown):
+        sentences.append(f"For {tested - len(shown)} other pairs no difference was shown.")
+    if untested:
+        reasons = (f"{reason} ({count} of {len(found)} pairs)" for reason, count in untested.items())
+        sentences.append(f"{'Not' if tested else 'No difference was'} tested: {'; '.join(reasons)}.")
+    return " ".join(sentences)
+
+
+def _claim(claim: dict[str, Any], group: list[Record]) -> str:
+    texts = collections.Counter(record["attention"]["text"] for record in group)
+    better, worse = (
+        record["attention"]["text"]
+        if texts[record["attention"]["text"]] == 1
+        else f"{record['name']}-{record['identity']}"
+        for record in (claim["better"], claim["worse"])
+    )
+    by = claim["by"]
+    return (
+        f"`{better}` over `{worse}` by {by['mean']:.2g} ± {by['half_width']:.1g} "
+        f"(n = {by['n']}, p = {claim['p']:.1g})"
     )
 
 

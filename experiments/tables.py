@@ -48,7 +48,7 @@ def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> Non
 def results(out: Console, this: Record, others: list[Record], complaints: list[str]) -> None:
     """This record beside every comparable one, best first; the others named with the reason."""
     rows, refused = compare.table(this, others)
-    task, tested = this["task"], any(row["p"] is not None for row in rows)
+    task, tested = this["task"], any(row["claim"] and not row["claim"]["untested"] for row in rows)
     names = _names([row["record"] for row in rows])
     marks = ["> " if row["this"] else "  " for row in rows]
     lines = [
@@ -65,7 +65,11 @@ def results(out: Console, this: Record, others: list[Record], complaints: list[s
     out.print(f"{task['name']}, length {task['length']}: test {task['primary']}, {task['better']} is better")
     for group in groups:
         out.print(_table(lines, group, marked=[row["this"] for row in rows]))
-    for line in [*by_seed(this), *_footnotes(this, tested, refused, complaints)]:
+    untested: dict[str, list[str]] = {}
+    for name, row in zip(names, rows, strict=True):
+        if row["claim"] and row["claim"]["untested"]:
+            untested.setdefault(row["claim"]["untested"], []).append(name)
+    for line in [*by_seed(this), *_footnotes(this, untested, refused, complaints)]:
         out.print(line, markup=False)
 
 
@@ -132,8 +136,8 @@ def _quality(row: dict[str, Any], task: dict[str, Any], tested: bool) -> dict[st
     for length in _other_lengths(task):
         mean = compare.interval(list(compare.scores(record, metric, length).values()))["mean"]
         cells[_at(length)] = "-" if mean is None else f"{mean:.4f}"
-    if tested and not row["this"]:
-        cells["p (Holm)"] = "not tested" if row["p"] is None else f"{row['p']:.2g}"
+    if tested and (claim := row["claim"]):
+        cells["p (Holm)"] = "not tested" if claim["untested"] else f"{claim['p']:.2g}"
     return cells
 
 
@@ -178,12 +182,12 @@ def simple_scores(task: dict[str, Any]) -> dict[str, float]:
     return ({} if chance is None else {"chance": chance}) | task["baselines"]
 
 
-def _footnotes(this: Record, tested: bool, refused: list[str], complaints: list[str]) -> list[str]:
+def _footnotes(
+    this: Record, untested: dict[str, list[str]], refused: list[str], complaints: list[str]
+) -> list[str]:
     method = this["memory"].get("measured", {}).get("training_step", {}).get("method")
     lines = [f"In use while training: {method}."] if method else []
-    if not tested:
-        pairs = compare.LEAST_PAIRS
-        lines.append(f"No difference was tested: a paired t-test wants {pairs} seeds in common.")
+    lines += [f"not tested: {', '.join(names)}: {reason}" for reason, names in untested.items()]
     lines += [f"not comparable: {line}" for line in refused]
     lines += [f"not readable: {line}" for line in complaints]
     return lines

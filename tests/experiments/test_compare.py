@@ -101,8 +101,16 @@ def test_claims_are_of_every_pair_that_can_be_tested():
         record(name, tuple(base + noise[i]))
         for i, (name, base) in enumerate([("low", 1.0), ("high", 2.0), ("same", 1.0)])
     )
-    found = compare.claims([high, low, same, record("few")])
+    few = record("few")
+    every = compare.claims([high, low, same, few])
+    assert len(every) == 6
+    found = [claim for claim in every if not claim["untested"]]
     assert len(found) == 3
+    reasons = {claim["untested"] for claim in every if few in (claim["better"], claim["worse"])}
+    assert reasons == {"a paired t-test wants 8 seeds in common"}
+    rows, _ = compare.table(low, [few, same, high])
+    of_low = {row["record"]["name"]: row["claim"] for row in rows}
+    assert of_low["low"] is None and of_low["high"]["p"] == found[0]["p"] and of_low["few"]["untested"]
     shown = {(claim["better"]["name"], claim["worse"]["name"]) for claim in found if claim["p"] < 0.05}
     assert shown == {("low", "high"), ("same", "high")}
     raw = compare.paired(compare.scores(low, "bits"), compare.scores(high, "bits"))
@@ -146,6 +154,18 @@ def test_nothing_is_tested_below_eight_pairs_and_pairs_go_by_seed():
     few = dict(list(ours.items())[:7])
     assert compare.paired(few, theirs) is None
     assert compare.paired(ours, ours) is None
+
+
+@pytest.mark.parametrize(("scale", "rounded"), [(0.01, 9e-5), (500.0, 0.04)])
+def test_a_difference_that_rounding_can_make_is_none(scale, rounded):
+    ours = {str(n): scale * (1 + n / 100) for n in range(8)}
+    wobble = [1, 1.01] * 4
+    near, far = (
+        {seed: v + by * w for (seed, v), w in zip(ours.items(), wobble, strict=True)}
+        for by in (rounded, 2 * rounded)
+    )
+    p = compare.paired(ours, far)
+    assert compare.paired(ours, near) == 1 and p is not None and p < 1e-9
 
 
 def test_holm_by_hand():

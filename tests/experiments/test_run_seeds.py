@@ -3,7 +3,7 @@
 import pytest
 
 import launch
-from experiments import fit, grid, records, screen, tasks
+from experiments import compare, fit, grid, records, screen, tasks
 from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -22,7 +22,7 @@ def test_new_seeds_are_added_and_old_ones_kept(tmp_path, capsys):
 
 
 def test_seeds_at_once_are_the_seeds_one_by_one(tmp_path):
-    """Within 1e-4 in parameters' losses and metrics: vmapped products round differently."""
+    """But for what a comparison takes for rounding: vmapped products round differently."""
     together, alone = (
         (
             launch.main(command(tmp_path / str(n), seeds="(1,2)", train__seeds_at_once=n)),
@@ -32,13 +32,16 @@ def test_seeds_at_once_are_the_seeds_one_by_one(tmp_path):
     )
     assert together["groups"] == [[1, 2]] and alone["groups"] == [[1], [2]]
     for seed in ("1", "2"):
-        for metric, value in alone["seeds"][seed]["validation"].items():
-            assert together["seeds"][seed]["validation"][metric] == pytest.approx(value, abs=1e-4)
+        for split in ("validation", "test"):
+            expected = pytest.approx(alone["seeds"][seed][split], compare.ROUNDING, compare.ROUNDING)
+            assert together["seeds"][seed][split] == expected
         lines = [
             records.read(only_folder(tmp_path / str(n)) / f"seed-{seed}" / "metrics.jsonl") for n in (2, 1)
         ]
         for ours, theirs in zip(*lines, strict=True):
-            assert ours["step"] == theirs["step"] and ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
+            assert ours["step"] == theirs["step"] and ours["loss"] == pytest.approx(
+                theirs["loss"], compare.ROUNDING, compare.ROUNDING
+            )
 
 
 def test_seeds_at_once_stopped_and_continued_give_the_same_bits(tmp_path, monkeypatch):
