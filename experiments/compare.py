@@ -137,15 +137,25 @@ def _claim(one: Record, other: Record) -> dict[str, Any]:
     metric, sign = one["task"]["primary"], -1 if one["task"]["better"] == "lower" else 1
     ours, theirs = scores(one, metric), scores(other, metric)
     by = interval([sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())])
-    p = paired(ours, theirs)
-    untested = None
-    if by["n"] < LEAST_PAIRS:
-        untested = f"a paired t-test wants {LEAST_PAIRS} seeds in common"
-    elif p is None:
+    untested = _untested(one, other)
+    p = None if untested else paired(ours, theirs)
+    if p is None and not untested:
         untested = "all seeds differ alike"
     ahead = by["mean"] or 0.0
     better, worse = (one, other) if ahead >= 0 else (other, one)
     return {"better": better, "worse": worse, "by": by | {"mean": abs(ahead)}, "p": p, "untested": untested}
+
+
+def _untested(one: Record, other: Record) -> str | None:
+    """Why the difference between two records cannot be tested fairly, None if it can."""
+    asked = {*map(str, one["config"]["seeds"])} & {*map(str, other["config"]["seeds"])}
+    # Those that failed are no random ones: a mean without them is too good.
+    if asked & {*failures(one), *failures(other)}:
+        return "failed seeds"
+    metric = one["task"]["primary"]
+    if len(scores(one, metric).keys() & scores(other, metric).keys()) < LEAST_PAIRS:
+        return f"a paired t-test wants {LEAST_PAIRS} seeds in common"
+    return None
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -159,15 +169,15 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def failures(record: Record) -> int:
-    """How many seeds ended without a result: not those that can be continued."""
-    ended = [entry["outcome"] for entry in record["seeds"].values()]
-    return sum(outcome not in (records.FINISHED, *records.UNDECIDED) for outcome in ended)
+def failures(record: Record) -> list[str]:
+    """Seeds that ended without a result: not those that can be continued."""
+    fine = (records.FINISHED, *records.UNDECIDED)
+    return [seed for seed, entry in record["seeds"].items() if entry["outcome"] not in fine]
 
 
 def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of this record and of those that may stand beside it, best first; a line for each reason
-    for which others may not.
+    """Rows of this record and of those that may stand beside it, best first and those with failed seeds after
+    them; a line for each reason for which others may not.
 
     A row is {"record", "this", "score" (an `interval`), "failed", "labels", "claim"}: of the `claims` on
     all rows the one about this record and the row's, None for this record.
@@ -191,17 +201,18 @@ def _row(this: Record, record: Record, metric: str, claim: dict[str, Any] | None
         "record": record,
         "this": record is this,
         "score": interval(list(scores(record, metric).values())),
-        "failed": failures(record),
+        "failed": len(failures(record)),
         "labels": remarks(record) if record is this else labels(this, record),
         "claim": claim,
     }
 
 
-def _rank(row: dict[str, Any], better: str) -> tuple[bool, float]:
+def _rank(row: dict[str, Any], better: str) -> tuple[bool, bool, float]:
+    """Sorts rows: best first, after them those with failed seeds, last those without a score."""
     mean = row["score"]["mean"]
     if mean is None:
-        return True, 0.0
-    return False, mean if better == "lower" else -mean
+        return True, True, 0.0
+    return False, row["failed"] > 0, mean if better == "lower" else -mean
 
 
 def _requirements(record: Record) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def summary(record: Record) -> dict[str, Any]:
     """Test metrics over the seeds: mean, half-width of the interval, n; and how many seeds have none."""
     metrics = {metric for entry in record["seeds"].values() for metric in entry.get("test", {})}
     tests = {m: compare.interval(list(compare.scores(record, m).values())) for m in sorted(metrics)}
-    return {"test": tests, "confidence": compare.CONFIDENCE, "failed": compare.failures(record)}
+    return {"test": tests, "confidence": compare.CONFIDENCE, "failed": len(compare.failures(record))}
 
 
 def _task(task: Task) -> dict[str, Any]:

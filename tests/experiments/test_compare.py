@@ -21,7 +21,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
         "groups": [[0]],
         "config": {
             "name": name,
-            "seeds": [0],
+            "seeds": list(range(len(values))),
             "attention": {"name": name},
             "task": {"name": "bytes", "length": 256},
             "model": {"num_heads": 4},
@@ -121,7 +121,21 @@ def test_claims_are_of_every_pair_that_can_be_tested():
 def test_seeds_that_can_be_continued_did_not_fail():
     outcomes = ("finished", "diverged", "interrupted", "unfinished", "out of memory")
     found = record(seeds={str(n): {"outcome": outcome} for n, outcome in enumerate(outcomes)})
-    assert compare.failures(found) == 2
+    assert compare.failures(found) == ["1", "4"]
+
+
+def test_nothing_is_claimed_where_seeds_failed():
+    means = {"whole": 2.0, "lucky": 1.0, "later": 3.0}
+    whole, lucky, later = (record(name, [m + m * n / 100 for n in range(9)]) for name, m in means.items())
+    lucky["seeds"]["3"] = {"outcome": "diverged"}
+    later["config"]["seeds"].append(9)
+    later["seeds"]["9"] = {"outcome": "diverged"}
+    # Of whole and later no seed that both were asked for has failed.
+    found = compare.claims([whole, lucky, later])
+    assert [claim["untested"] for claim in found] == ["failed seeds", None, "failed seeds"]
+    assert found[0]["p"] is None and found[1]["p"] < 0.05
+    rows, _ = compare.table(whole, [lucky, record("none", seeds={"0": {"outcome": "diverged"}})])
+    assert [row["record"]["name"] for row in rows] == ["whole", "lucky", "none"]
 
 
 def test_table_puts_the_best_first_and_failures_last():

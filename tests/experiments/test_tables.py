@@ -41,7 +41,7 @@ def test_best_first_this_run_marked_chance_and_reasons_named():
     for expected in (
         "lower is better", "2.1000", "± 95%", "1.3", "at 512", "1.2500", "out of memory (compiled)",
         "0 (1 failed)", "chance", "unigram", "4.9000", "8 G", "12,345", "ours(size=[3])",
-        "not tested: better, failed: a paired t-test wants 8 seeds in common",
+        "not tested: better: a paired t-test wants 8 seeds in common", "not tested: failed: failed seeds",
         "not comparable: other-abcd1234: steps 7, not 100",
         "not readable: broken/record.json",
     ):  # fmt: skip
