@@ -193,7 +193,7 @@ def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]],
     pairs = zip([this, *kept], [None, *own], strict=True)
     rows = [_row(this, record, metric, claim) for record, claim in pairs]
     lines = [f"{', '.join(names)}: {reasons}" for reasons, names in refused.items()]
-    return sorted(rows, key=lambda row: _rank(row, this["task"]["better"])), lines
+    return _ranked(rows, this["task"]), lines
 
 
 def _row(this: Record, record: Record, metric: str, claim: dict[str, Any] | None) -> dict[str, Any]:
@@ -207,12 +207,22 @@ def _row(this: Record, record: Record, metric: str, claim: dict[str, Any] | None
     }
 
 
-def _rank(row: dict[str, Any], better: str) -> tuple[bool, bool, float]:
-    """Sorts rows: best first, after them those with failed seeds, last those without a score."""
-    mean = row["score"]["mean"]
-    if mean is None:
-        return True, True, 0.0
-    return False, row["failed"] > 0, mean if better == "lower" else -mean
+def _ranked(rows: list[dict[str, Any]], task: dict[str, Any]) -> list[dict[str, Any]]:
+    """Best first, after them rows with failed seeds, last those without a score.
+
+    By the mean over the seeds that all rows without failures share, since other seeds may be easier ones; by
+    a row's own mean where it has none of these.
+    """
+    values = {id(row): scores(row["record"], task["primary"]) for row in rows}
+    whole = [set(values[id(row)]) for row in rows if values[id(row)] and not row["failed"]]
+    shared = set.intersection(*whole) if whole else set()
+
+    def rank(row: dict[str, Any]) -> tuple[bool, bool, float]:
+        own = values[id(row)]
+        mean = interval([own[seed] for seed in sorted(own.keys() & shared or own)])["mean"] or 0.0
+        return not own, row["failed"] > 0, mean if task["better"] == "lower" else -mean
+
+    return sorted(rows, key=rank)
 
 
 def _requirements(record: Record) -> dict[str, Any]:

@@ -150,6 +150,16 @@ def test_table_puts_the_best_first_and_failures_last():
     assert [row["record"]["name"] for row in rows] == ["higher", "ours"]
 
 
+def test_rank_goes_by_the_seeds_that_all_share():
+    one, several = record("one", (1.1,)), record("several", (1.0, 2.0, 2.0))
+    other = record("other", seeds={"7": {"outcome": "finished", "test": {"bits": 1.5}}})
+    assert [row["record"]["name"] for row in compare.table(one, [several])[0]] == ["several", "one"]
+    assert [row["score"]["n"] for row in compare.table(one, [several])[0]] == [3, 1]
+    # None is shared by all three.
+    rows, _ = compare.table(one, [several, other])
+    assert [row["record"]["name"] for row in rows] == ["one", "other", "several"]
+
+
 def test_interval_is_students():
     values = [1.0, 2.0, 4.0]
     low, high = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
