@@ -14,6 +14,7 @@ from experiments.settings import INCIDENTAL
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
+NOT_CITABLE = "not citable"
 ROUNDING = 1e-4  # of a score, or of 1 if that is more: what the order of additions alone can change
 
 
@@ -39,18 +40,27 @@ def labels(one: Record, other: Record) -> list[str]:
 
     A phrase for each, as the other record has it: "model.num_heads=4", "other code".
     """
-    ours, theirs = flat(one["config"]), flat(other["config"])
-    names = sorted(ours.keys() | theirs.keys())
+    theirs = flat(other["config"])
     phrases = [
-        f"{name}={theirs[name]}" if name in theirs else f"no {name}"
-        for name in names
-        if ours.get(name) != theirs.get(name) and name not in INCIDENTAL and not name.startswith("attention.")
+        f"{name}={theirs[name]}" if name in theirs else f"no {name}" for name in _other_settings(one, other)
     ]
     together = _most_at_once(other)
     if together != _most_at_once(one):
         phrases.append(f"{together} seeds at once" if together > 1 else "seeds one by one")
-    changed = provenance.differences(one["provenance"], other["provenance"])
-    return phrases + ["other code"] * (provenance.CODE in changed) + remarks(other)
+    return phrases + ["other code"] * _other_code(one, other) + remarks(other)
+
+
+def _other_settings(one: Record, other: Record) -> list[str]:
+    """Fields of the config that may change a number and differ, beside attention and where its data lie."""
+    ours, theirs = flat(one["config"]), flat(other["config"])
+    names = sorted(ours.keys() | theirs.keys())
+    differing = [name for name in names if ours.get(name) != theirs.get(name)]
+    beside = (*INCIDENTAL, "task.data_dir")
+    return [name for name in differing if name not in beside and not name.startswith("attention.")]
+
+
+def _other_code(one: Record, other: Record) -> bool:
+    return provenance.CODE in provenance.differences(one["provenance"], other["provenance"])
 
 
 def remarks(record: Record) -> list[str]:
@@ -70,7 +80,7 @@ def remarks(record: Record) -> list[str]:
         )
     if record["outcome"] != records.FINISHED:
         phrases.append(record["outcome"])
-    return phrases + ["not citable"] * bool(record["not_citable"])
+    return phrases + [NOT_CITABLE] * bool(record["not_citable"])
 
 
 def _most_at_once(record: Record) -> int:
@@ -122,11 +132,11 @@ def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
 
 
 def claims(found: Sequence[Record]) -> list[dict[str, Any]]:
-    """What may be said of every pair of records: {"better", "worse", "by", "p", "untested"}.
+    """What may be said of every pair of records: {"better", "worse", "by", "p", "untested", "doubts"}.
 
     "better" is the record with the better mean over the seeds in common, "by" the `interval` of the
     differences between the two, seed by seed, "p" that of `paired`, Holm-corrected over all pairs that were
-    tested, and "untested" the reason why this one was not, or None.
+    tested, "untested" the reason why this one was not, or None, and "doubts" what must be told with a claim.
     """
     made = [_claim(one, other) for one, other in itertools.combinations(found, 2)]
     corrected = holm([claim["p"] for claim in made])
@@ -143,7 +153,18 @@ def _claim(one: Record, other: Record) -> dict[str, Any]:
         untested = "all seeds differ alike"
     ahead = by["mean"] or 0.0
     better, worse = (one, other) if ahead >= 0 else (other, one)
-    return {"better": better, "worse": worse, "by": by | {"mean": abs(ahead)}, "p": p, "untested": untested}
+    doubtful = {
+        "other code": _other_code(one, other),
+        NOT_CITABLE: one["not_citable"] or other["not_citable"],
+    }
+    return {
+        "better": better,
+        "worse": worse,
+        "by": by | {"mean": abs(ahead)},
+        "p": p,
+        "untested": untested,
+        "doubts": [doubt for doubt, is_so in doubtful.items() if is_so],
+    }
 
 
 def _untested(one: Record, other: Record) -> str | None:
@@ -155,7 +176,9 @@ def _untested(one: Record, other: Record) -> str | None:
     metric = one["task"]["primary"]
     if len(scores(one, metric).keys() & scores(other, metric).keys()) < LEAST_PAIRS:
         return f"a paired t-test wants {LEAST_PAIRS} seeds in common"
-    return None
+    # What other settings or another choice of learning rates do is not the attention's doing.
+    names = _other_settings(one, other)
+    return f"they differ in {', '.join(names)}" if names else None
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

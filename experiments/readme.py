@@ -126,10 +126,8 @@ def _claim(claim: dict[str, Any], group: list[Record]) -> str:
         for record in (claim["better"], claim["worse"])
     )
     by = claim["by"]
-    return (
-        f"`{better}` over `{worse}` by {by['mean']:.2g} ± {by['half_width']:.1g} "
-        f"(n = {by['n']}, p = {claim['p']:.1g})"
-    )
+    told = "; ".join([f"n = {by['n']}, p = {claim['p']:.1g}", *claim["doubts"]])
+    return f"`{better}` over `{worse}` by {by['mean']:.2g} ± {by['half_width']:.1g} ({told})"
 
 
 def _result(row: dict[str, Any]) -> list[str]:

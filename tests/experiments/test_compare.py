@@ -138,6 +138,31 @@ def test_nothing_is_claimed_where_seeds_failed():
     assert [row["record"]["name"] for row in rows] == ["whole", "lucky", "none"]
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "untested"),
+    [
+        ("model__num_heads", 2, "they differ in model.num_heads"),
+        ("optimizer", {"learning_rate_grid": [0.1, 0.2]}, "they differ in optimizer.learning_rate_grid"),
+        ("train__seeds_at_once", 1, None),
+        ("task__data_dir", "elsewhere", None),
+        ("attention", {"name": "lsh", "num_hashes": 2}, None),
+    ],
+)
+def test_only_records_that_were_treated_alike_are_tested(field, value, untested):
+    one = record("one", [1.0 + n / 100 for n in range(8)])
+    other = record("other", [2.0 + n / 90 for n in range(8)], **{f"config__{field}": value})
+    (claim,) = compare.claims([one, other])
+    assert claim["untested"] == untested and (claim["p"] is None) == (untested is not None)
+
+
+def test_a_claim_tells_of_other_code_and_of_what_is_not_citable():
+    one = record("one", [1.0 + n / 100 for n in range(8)])
+    other = record("other", [2.0 + n / 90 for n in range(8)])
+    assert compare.claims([one, other])[0]["doubts"] == []
+    other["provenance"]["code_sha256"], one["not_citable"] = "0" * 64, ["the working tree differed"]
+    assert compare.claims([one, other])[0]["doubts"] == ["other code", "not citable"]
+
+
 def test_table_puts_the_best_first_and_failures_last():
     this, worse = record(values=(2.0, 2.2)), record("worse", (3.0, 3.0))
     failed = record("failed", seeds={"0": {"outcome": "diverged"}, "1": {"outcome": "out of memory"}})

@@ -69,6 +69,8 @@ def test_claims_are_in_the_text():
         in text
     )
     assert "Not tested: a paired t-test wants 8 seeds in common (2 of 3 pairs)." in text
+    low["not_citable"] = ["the working tree differed"]
+    assert "; not citable)" in readme.task_section([high, low])
     rounded = complete("other", [1.0 + n / 100 + 1e-6 * (1 + n % 2) for n in range(8)])
     assert "Holm-corrected over 1 pairs: none. For 1 other pairs no" in readme.task_section([low, rounded])
 
