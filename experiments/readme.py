@@ -86,15 +86,28 @@ def task_section(group: list[Record]) -> str:
     task, metric = group[0]["task"], group[0]["task"]["primary"]
     train = group[0]["config"]["train"]
     heads = ["attention", f"test {metric}", *tables.COSTS, "remarks"]
-    simple = [f"{name} {value:.4g}" for name, value in tables.simple_scores(task).items()]
+    simple = ", ".join(f"{name} {value:.4g}" for name, value in tables.simple_scores(task).items())
+    below = (f"For comparison, {metric}: {simple}.", rates_text(group), claims_text(group))
     return "\n\n".join(
         [
             f"**`{task['name']}`**, length {task['length']}, at most {train['steps']} steps of "
             f"{train['batch_size']} sequences, {_origin(group[0]['provenance'])}:",
             tables.markdown(heads, [_result(row) for row in rows]),
-            f"For comparison, {metric}: {', '.join(simple)}. {claims_text(group)}",
+            " ".join(filter(None, below)),
         ]
     )
+
+
+def rates_text(group: list[Record]) -> str:
+    """Which learning rates the records had, and whether they were chosen on validation."""
+    had: dict[str, list[str]] = {}
+    for record in group:
+        tried = [f"{rate:g}" for rate in record["config"]["optimizer"]["learning_rate_grid"]]
+        own = f"{record['learning_rate']:g}, not tuned" if not tried else f"tuned over {', '.join(tried)}"
+        had.setdefault(own, []).append(_name(record, group))
+    if len(had) == 1:
+        return f"Learning rate of all: {next(iter(had))}."
+    return "Learning rates: " + "; ".join(f"{own} ({', '.join(names)})" for own, names in had.items()) + "."
 
 
 def claims_text(group: list[Record]) -> str:
@@ -118,16 +131,16 @@ def claims_text(group: list[Record]) -> str:
 
 
 def _claim(claim: dict[str, Any], group: list[Record]) -> str:
-    texts = collections.Counter(record["attention"]["text"] for record in group)
-    better, worse = (
-        record["attention"]["text"]
-        if texts[record["attention"]["text"]] == 1
-        else f"{record['name']}-{record['identity']}"
-        for record in (claim["better"], claim["worse"])
-    )
-    by = claim["by"]
+    better, worse, by = _name(claim["better"], group), _name(claim["worse"], group), claim["by"]
     told = "; ".join([f"n = {by['n']}, p = {claim['p']:.1g}", *claim["doubts"]])
-    return f"`{better}` over `{worse}` by {by['mean']:.2g} ± {by['half_width']:.1g} ({told})"
+    return f"{better} over {worse} by {by['mean']:.2g} ± {by['half_width']:.1g} ({told})"
+
+
+def _name(record: Record, group: list[Record]) -> str:
+    """Its attention, or its run where others of the group have the same."""
+    text = record["attention"]["text"]
+    alone = sum(other["attention"]["text"] == text for other in group) == 1
+    return f"`{text}`" if alone else f"`{record['name']}-{record['identity']}`"
 
 
 def _result(row: dict[str, Any]) -> list[str]:

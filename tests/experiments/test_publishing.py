@@ -57,7 +57,7 @@ def test_every_outcome_has_its_row():
         records.UNFINISHED,
     ):
         assert any(outcome in row for row in rows), outcome
-    assert "chance 8, unigram 4.9. No difference was tested" in lines[-1]
+    assert "chance 8, unigram 4.9. Learning rate of all: 0.003, not tuned. No difference was" in lines[-1]
 
 
 def test_claims_are_in_the_text():
@@ -73,6 +73,17 @@ def test_claims_are_in_the_text():
     assert "; not citable)" in readme.task_section([high, low])
     rounded = complete("other", [1.0 + n / 100 + 1e-6 * (1 + n % 2) for n in range(8)])
     assert "Holm-corrected over 1 pairs: none. For 1 other pairs no" in readme.task_section([low, rounded])
+
+
+def test_how_each_learning_rate_was_come_by_is_said():
+    group = [complete(name, (2.0,)) for name in ("one", "two", "three")]
+    for tuned, rate in ((group[1], 0.01), (group[2], 0.1)):
+        tuned["config"]["optimizer"]["learning_rate_grid"], tuned["learning_rate"] = [0.01, 0.1], rate
+    assert readme.rates_text(group[1:]) == "Learning rate of all: tuned over 0.01, 0.1."
+    assert readme.rates_text(group) == (
+        "Learning rates: 0.003, not tuned (`one(size=[3])`); "
+        "tuned over 0.01, 0.1 (`two(size=[3])`, `three(size=[3])`)."
+    )
 
 
 def test_records_that_do_not_compare_are_not_published():

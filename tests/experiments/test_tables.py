@@ -12,6 +12,8 @@ from tests.experiments.test_compare import record
 def complete(name, values=(2.0,), outcome=records.FINISHED, **more):
     made = record(name, values, **more)
     made["outcome"] = outcome
+    made["config"]["optimizer"] = {"learning_rate": 3e-3, "learning_rate_grid": []}
+    made["learning_rate"] = 3e-3
     made["task"] |= {"name": "bytes", "length": 256, "eval_lengths": [256, 512], "chance": {"bits": 8.0}}
     made["task"]["baselines"] = {"unigram": 4.9}
     made["attention"] = {"text": f"{name}(size=[3])", "reach": "all"}
