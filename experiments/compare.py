@@ -73,14 +73,22 @@ def remarks(record: Record) -> list[str]:
         tried = [float(rate) for rate in record["grid"]]
         edge = ", the edge of its grid" if record["learning_rate"] in (min(tried), max(tried)) else ""
         phrases.append(f"learning rate {record['learning_rate']:g}{edge}")
-    at_chance = sum(entry.get("at_chance", False) for entry in entries)
-    if at_chance:
-        phrases.append(
-            "at chance" if at_chance == len(entries) else f"{at_chance} of {len(entries)} at chance"
-        )
+    phrases += at_chance(record)
     if record["outcome"] != records.FINISHED:
         phrases.append(record["outcome"])
     return phrases + [NOT_CITABLE] * bool(record["not_citable"])
+
+
+def at_chance(record: Record, length: int | None = None) -> list[str]:
+    """A phrase if any seed is at chance, at the task's own length unless another is given, else none."""
+    entries = [entry for entry in record["seeds"].values() if "step" in entry]
+    if length is None:
+        marks = [entry.get("at_chance", False) for entry in entries]
+    else:
+        marks = [entry.get("at_chance_at_length", {}).get(str(length), False) for entry in entries]
+    if not any(marks):
+        return []
+    return ["at chance" if all(marks) else f"{sum(marks)} of {len(marks)} at chance"]
 
 
 def _most_at_once(record: Record) -> int:

@@ -323,6 +323,8 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
             "test": test,
             "test_at_length": own,
             "at_chance": bool(test) and chance.at_chance(task, test[task.primary]),
+            # No task knows other chances at another length.
+            "at_chance_at_length": {n: chance.at_chance(task, own[n][task.primary]) for n in own},
             "sha256": _digests(course.state, best, index),
             "timing": timing,
         }

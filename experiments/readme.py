@@ -85,14 +85,16 @@ def task_section(group: list[Record]) -> str:
         raise ValueError(f"results/ holds records that do not compare: {'; '.join(refused)}")
     task, metric = group[0]["task"], group[0]["task"]["primary"]
     train = group[0]["config"]["train"]
-    heads = ["attention", f"test {metric}", *tables.COSTS, "remarks"]
+    at = [tables.at_lengths(row["record"]) for row in rows]
+    lengths = [column for column in at[0] if any(cells[column] != "-" for cells in at)]
+    heads = ["attention", f"test {metric}", *lengths, *tables.COSTS, "remarks"]
     simple = ", ".join(f"{name} {value:.4g}" for name, value in tables.simple_scores(task).items())
     below = (f"For comparison, {metric}: {simple}.", rates_text(group), claims_text(group))
     return "\n\n".join(
         [
             f"**`{task['name']}`**, length {task['length']}, at most {train['steps']} steps of "
             f"{train['batch_size']} sequences, {_origin(group[0]['provenance'])}:",
-            tables.markdown(heads, [_result(row) for row in rows]),
+            tables.markdown(heads, [_result(row, lengths) for row in rows]),
             " ".join(filter(None, below)),
         ]
     )
@@ -143,12 +145,13 @@ def _name(record: Record, group: list[Record]) -> str:
     return f"`{text}`" if alone else f"`{record['name']}-{record['identity']}`"
 
 
-def _result(row: dict[str, Any]) -> list[str]:
-    record, cost = row["record"], tables.costs(row["record"])
+def _result(row: dict[str, Any], lengths: list[str]) -> list[str]:
+    record = row["record"]
+    cells = tables.at_lengths(record) | tables.costs(record)
     return [
         f"`{record['attention']['text']}`",
         tables.score(row["score"], row["failed"], record["outcome"]),
-        *(cost[column] for column in tables.COSTS),
+        *(cells[column] for column in (*lengths, *tables.COSTS)),
         "; ".join(row["labels"]),
     ]
 

@@ -56,7 +56,7 @@ def results(out: Console, this: Record, others: list[Record], complaints: list[s
         for mark, name, row in zip(marks, names, rows, strict=True)
     ]
     last = ["remarks"]
-    quality = ["run", "attention", task["primary"], "± 95%", "n", *map(_at, _other_lengths(task)), "p (Holm)"]
+    quality = ["run", "attention", task["primary"], "± 95%", "n", *at_lengths(this), "p (Holm)"]
     narrow = [[*quality, *last], ["run", *COSTS[:3]], ["run", *COSTS[3:]]]
     groups = [[*quality, *COSTS, *last]] if out.width >= WIDE else narrow
     lines += [
@@ -133,9 +133,7 @@ def _quality(row: dict[str, Any], task: dict[str, Any], tested: bool) -> dict[st
     cells[metric] = record["outcome"] if score["mean"] is None else f"{score['mean']:.4f}"
     cells["± 95%"] = "" if score["half_width"] is None else f"{score['half_width']:.2g}"
     cells["n"] = str(score["n"]) + (f" ({row['failed']} failed)" if row["failed"] else "")
-    for length in _other_lengths(task):
-        mean = compare.interval(list(compare.scores(record, metric, length).values()))["mean"]
-        cells[_at(length)] = "-" if mean is None else f"{mean:.4f}"
+    cells |= at_lengths(record)
     if tested and (claim := row["claim"]):
         cells["p (Holm)"] = "not tested" if claim["untested"] else f"{claim['p']:.2g}"
     return cells
@@ -160,12 +158,16 @@ def costs(record: Record) -> dict[str, str]:
     return dict(zip(COSTS, values, strict=True))
 
 
-def _other_lengths(task: dict[str, Any]) -> list[int]:
-    return [length for length in task["eval_lengths"] if length != task["length"]]
-
-
-def _at(length: int) -> str:
-    return f"at {length}"
+def at_lengths(record: Record) -> dict[str, str]:
+    """Test score at each length beside the task's own, by the column's name; "-" for what is not known."""
+    task, missing = record["task"], record.get("not_evaluated", {})
+    cells = {}
+    for length in (n for n in task["eval_lengths"] if n != task["length"]):
+        found = compare.interval(list(compare.scores(record, task["primary"], length).values()))
+        reason = missing.get(str(length), "-").partition(":")[0]
+        text = score(found, len(compare.failures(record)), reason)
+        cells[f"at {length}"] = ", ".join([text, *compare.at_chance(record, length)])
+    return cells
 
 
 def by_seed(record: Record) -> list[str]:

@@ -75,6 +75,15 @@ def test_claims_are_in_the_text():
     assert "Holm-corrected over 1 pairs: none. For 1 other pairs no" in readme.task_section([low, rounded])
 
 
+def test_other_lengths_have_columns_where_a_record_has_scores_there():
+    one, other = complete("one"), complete("other", (3.0,))
+    assert "at 512" not in readme.task_section([one, other])
+    other["seeds"]["0"]["test_at_length"] = {"512": {"bits": 3.5}}
+    lines = readme.task_section([one, other]).splitlines()
+    assert "| attention | test bits | at 512 | step ms |" in lines[2]
+    assert "| 2.0000 (n=1) | - | " in lines[4] and "| 3.0000 (n=1) | 3.5000 (n=1) | " in lines[5]
+
+
 def test_how_each_learning_rate_was_come_by_is_said():
     group = [complete(name, (2.0,)) for name in ("one", "two", "three")]
     for tuned, rate in ((group[1], 0.01), (group[2], 0.1)):

@@ -72,6 +72,20 @@ def test_the_p_on_screen_is_the_one_that_is_published():
     assert on_screen["rounded"] == 1 and raw is not None and on_screen["1"] > 3 * raw
 
 
+def test_another_length_has_its_interval_failures_and_chance():
+    ours, lost = (
+        complete("ours", (2.0, 2.2, 2.1)),
+        complete("lost") | {"not_evaluated": {"512": "no room: 9"}},
+    )
+    for seed, value in (("0", 3.0), ("1", 3.2)):
+        ours["seeds"][seed] |= {"step": 100, "test_at_length": {"512": {"bits": value}}}
+    ours["seeds"]["0"]["at_chance_at_length"] = {"512": True}
+    ours["seeds"]["2"] = {"outcome": "diverged", "reason": "loss is nan"}
+    expected = {"at 512": "3.1000 ± 1.3 (n=2, 1 failed), 1 of 2 at chance"}
+    assert tables.at_lengths(ours) == expected and expected["at 512"] in shown(ours)
+    assert tables.at_lengths(lost) == {"at 512": "no room"}
+
+
 def test_numbers_are_written_with_their_units():
     assert [tables.in_bytes(n) for n in (None, 0, 1536, 3 * 2**30)] == ["-", "0 B", "1.5 KiB", "3 GiB"]
     assert [tables.in_flops(n) for n in (999, 2.5e9, 1e15)] == ["999", "2.5 G", "1 P"]
