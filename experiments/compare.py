@@ -14,7 +14,8 @@ from experiments.settings import incidental
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
-ROUNDING = 1e-4  # a difference that the order of additions alone can make, and that is no claim
+NOT_CITABLE = "not citable"
+ROUNDING = 1e-4  # of a score, or of 1 if that is more: what the order of additions alone can change
 
 
 def refusals(one: Record, other: Record) -> list[str]:
@@ -39,18 +40,27 @@ def labels(one: Record, other: Record) -> list[str]:
 
     A phrase for each, as the other record has it: "model.num_heads=4", "other code".
     """
-    ours, theirs = flat(one["config"]), flat(other["config"])
-    names = sorted((ours.keys() | theirs.keys()) - {*incidental(theirs)})
+    theirs = flat(other["config"])
     phrases = [
-        f"{name}={theirs[name]}" if name in theirs else f"no {name}"
-        for name in names
-        if ours.get(name) != theirs.get(name) and not name.startswith("attention.")
+        f"{name}={theirs[name]}" if name in theirs else f"no {name}" for name in _other_settings(one, other)
     ]
     together = _most_at_once(other)
     if together != _most_at_once(one):
         phrases.append(f"{together} seeds at once" if together > 1 else "seeds one by one")
-    changed = provenance.differences(one["provenance"], other["provenance"])
-    return phrases + ["other code"] * (provenance.CODE in changed) + remarks(other)
+    return phrases + ["other code"] * _other_code(one, other) + remarks(other)
+
+
+def _other_settings(one: Record, other: Record) -> list[str]:
+    """Fields of the config that may change a number and differ, beside attention and where its data lie."""
+    ours, theirs = flat(one["config"]), flat(other["config"])
+    names = sorted(ours.keys() | theirs.keys())
+    differing = [name for name in names if ours.get(name) != theirs.get(name)]
+    beside = (*incidental(theirs), "task.data_dir")
+    return [name for name in differing if name not in beside and not name.startswith("attention.")]
+
+
+def _other_code(one: Record, other: Record) -> bool:
+    return provenance.CODE in provenance.differences(one["provenance"], other["provenance"])
 
 
 def remarks(record: Record) -> list[str]:
@@ -63,14 +73,22 @@ def remarks(record: Record) -> list[str]:
         tried = [float(rate) for rate in record["grid"]]
         edge = ", the edge of its grid" if record["learning_rate"] in (min(tried), max(tried)) else ""
         phrases.append(f"learning rate {record['learning_rate']:g}{edge}")
-    at_chance = sum(entry.get("at_chance", False) for entry in entries)
-    if at_chance:
-        phrases.append(
-            "at chance" if at_chance == len(entries) else f"{at_chance} of {len(entries)} at chance"
-        )
+    phrases += at_chance(record)
     if record["outcome"] != records.FINISHED:
         phrases.append(record["outcome"])
-    return phrases + ["not citable"] * bool(record["not_citable"])
+    return phrases + [NOT_CITABLE] * bool(record["not_citable"])
+
+
+def at_chance(record: Record, length: int | None = None) -> list[str]:
+    """A phrase if any seed is at chance, at the task's own length unless another is given, else none."""
+    entries = [entry for entry in record["seeds"].values() if "step" in entry]
+    if length is None:
+        marks = [entry.get("at_chance", False) for entry in entries]
+    else:
+        marks = [entry.get("at_chance_at_length", {}).get(str(length), False) for entry in entries]
+    if not any(marks):
+        return []
+    return ["at chance" if all(marks) else f"{sum(marks)} of {len(marks)} at chance"]
 
 
 def _most_at_once(record: Record) -> int:
@@ -106,7 +124,7 @@ def interval(values: Sequence[float]) -> dict[str, Any]:
 
 
 def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
-    """Two-sided p of a paired t-test over the seeds in common.
+    """Two-sided p of a paired t-test over the seeds in common; 1 where the means are equal but for ROUNDING.
 
     None, not tested, if they are fewer than 8 or if all pairs differ alike (t is not defined).
     """
@@ -114,28 +132,61 @@ def paired(ours: dict[str, float], theirs: dict[str, float]) -> float | None:
     differences = [ours[seed] - theirs[seed] for seed in common]
     if len(common) < LEAST_PAIRS or len(set(differences)) == 1:
         return None
+    one, other = (math.fsum(side[seed] for seed in common) / len(common) for side in (ours, theirs))
+    if math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING):
+        return 1.0
     result: Any = stats.ttest_1samp(differences, 0.0)
     return float(result.pvalue)
 
 
 def claims(found: Sequence[Record]) -> list[dict[str, Any]]:
-    """Every pair of records that can be tested: {"better", "worse", "by", "p"}, Holm-corrected over these.
+    """What may be said of every pair of records: {"better", "worse", "by", "p", "untested", "doubts"}.
 
-    "better" is the record with the better mean over the seeds in common, and "by" the `interval` of the
-    differences between the two, seed by seed.
+    "better" is the record with the better mean over the seeds in common, "by" the `interval` of the
+    differences between the two, seed by seed, "p" that of `paired`, Holm-corrected over all pairs that were
+    tested, "untested" the reason why this one was not, or None, and "doubts" what must be told with a claim.
     """
-    pairs = []
-    for one, other in itertools.combinations(found, 2):
-        metric, lower = one["task"]["primary"], one["task"]["better"] == "lower"
-        ours, theirs = scores(one, metric), scores(other, metric)
-        if (p := paired(ours, theirs)) is not None:
-            common = sorted(ours.keys() & theirs.keys())
-            by = interval([ours[seed] - theirs[seed] for seed in common])
-            ahead = by["mean"] * (-1 if lower else 1)
-            first, second = (one, other) if ahead >= 0 else (other, one)
-            pairs.append({"better": first, "worse": second, "by": by | {"mean": abs(by["mean"])}, "p": p})
-    corrected = holm([pair["p"] for pair in pairs])
-    return [pair | {"p": p} for pair, p in zip(pairs, corrected, strict=True)]
+    made = [_claim(one, other) for one, other in itertools.combinations(found, 2)]
+    corrected = holm([claim["p"] for claim in made])
+    return [claim | {"p": p} for claim, p in zip(made, corrected, strict=True)]
+
+
+def _claim(one: Record, other: Record) -> dict[str, Any]:
+    metric, sign = one["task"]["primary"], -1 if one["task"]["better"] == "lower" else 1
+    ours, theirs = scores(one, metric), scores(other, metric)
+    by = interval([sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())])
+    untested = _untested(one, other)
+    p = None if untested else paired(ours, theirs)
+    if p is None and not untested:
+        untested = "all seeds differ alike"
+    ahead = by["mean"] or 0.0
+    better, worse = (one, other) if ahead >= 0 else (other, one)
+    doubtful = {
+        "other code": _other_code(one, other),
+        NOT_CITABLE: one["not_citable"] or other["not_citable"],
+    }
+    return {
+        "better": better,
+        "worse": worse,
+        "by": by | {"mean": abs(ahead)},
+        "p": p,
+        "untested": untested,
+        "doubts": [doubt for doubt, is_so in doubtful.items() if is_so],
+    }
+
+
+def _untested(one: Record, other: Record) -> str | None:
+    """Why the difference between two records cannot be tested fairly, None if it can."""
+    asked = {*map(str, one["config"]["seeds"])} & {*map(str, other["config"]["seeds"])}
+    # Those that failed are no random ones: a mean without them is too good.
+    if asked & {*failures(one), *failures(other)}:
+        return "failed seeds"
+    metric = one["task"]["primary"]
+    if len(scores(one, metric).keys() & scores(other, metric).keys()) < LEAST_PAIRS:
+        return f"a paired t-test wants {LEAST_PAIRS} seeds in common"
+    # What other settings or another choice of learning rates do is not the attention's doing.
+    names = _other_settings(one, other)
+    return f"they differ in {', '.join(names)}" if names else None
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -149,18 +200,18 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def failures(record: Record) -> int:
-    """How many seeds ended without a result: not those that can be continued."""
-    ended = [entry["outcome"] for entry in record["seeds"].values()]
-    return sum(outcome not in (records.FINISHED, *records.UNDECIDED) for outcome in ended)
+def failures(record: Record) -> list[str]:
+    """Seeds that ended without a result: not those that can be continued."""
+    fine = (records.FINISHED, *records.UNDECIDED)
+    return [seed for seed, entry in record["seeds"].items() if entry["outcome"] not in fine]
 
 
 def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of this record and of those that may stand beside it, best first; a line for each reason
-    for which others may not.
+    """Rows of this record and of those that may stand beside it, best first and those with failed seeds after
+    them; a line for each reason for which others may not.
 
-    A row is {"record", "this", "score" (an `interval`), "failed", "labels", "p"}: p against this record,
-    Holm-corrected over the rows, None if not tested.
+    A row is {"record", "this", "score" (an `interval`), "failed", "labels", "claim"}: of the `claims` on
+    all rows the one about this record and the row's, None for this record.
     """
     kept, refused = [], {}
     for other in others:
@@ -169,30 +220,40 @@ def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]],
         else:
             kept.append(other)
     metric = this["task"]["primary"]
-    ours = scores(this, metric)
-    p_values = holm([paired(ours, scores(other, metric)) for other in kept])
-    pairs = zip([this, *kept], [None, *p_values], strict=True)
-    rows = [_row(this, record, metric, p) for record, p in pairs]
+    own = claims([this, *kept])[: len(kept)]  # pairs with this record come first, in the others' order
+    pairs = zip([this, *kept], [None, *own], strict=True)
+    rows = [_row(this, record, metric, claim) for record, claim in pairs]
     lines = [f"{', '.join(names)}: {reasons}" for reasons, names in refused.items()]
-    return sorted(rows, key=lambda row: _rank(row, this["task"]["better"])), lines
+    return _ranked(rows, this["task"]), lines
 
 
-def _row(this: Record, record: Record, metric: str, p: float | None) -> dict[str, Any]:
+def _row(this: Record, record: Record, metric: str, claim: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "record": record,
         "this": record is this,
         "score": interval(list(scores(record, metric).values())),
-        "failed": failures(record),
+        "failed": len(failures(record)),
         "labels": remarks(record) if record is this else labels(this, record),
-        "p": p,
+        "claim": claim,
     }
 
 
-def _rank(row: dict[str, Any], better: str) -> tuple[bool, float]:
-    mean = row["score"]["mean"]
-    if mean is None:
-        return True, 0.0
-    return False, mean if better == "lower" else -mean
+def _ranked(rows: list[dict[str, Any]], task: dict[str, Any]) -> list[dict[str, Any]]:
+    """Best first, after them rows with failed seeds, last those without a score.
+
+    By the mean over the seeds that all rows without failures share, since other seeds may be easier ones; by
+    a row's own mean where it has none of these.
+    """
+    values = {id(row): scores(row["record"], task["primary"]) for row in rows}
+    whole = [set(values[id(row)]) for row in rows if values[id(row)] and not row["failed"]]
+    shared = set.intersection(*whole) if whole else set()
+
+    def rank(row: dict[str, Any]) -> tuple[bool, bool, float]:
+        own = values[id(row)]
+        mean = interval([own[seed] for seed in sorted(own.keys() & shared or own)])["mean"] or 0.0
+        return not own, row["failed"] > 0, mean if task["better"] == "lower" else -mean
+
+    return sorted(rows, key=rank)
 
 
 def _requirements(record: Record) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from attention import Attention, hyperparameters
 from experiments import compare, cost, provenance, records, settings
-from experiments.config import Config
+from experiments.config import Config, flat
 from experiments.records import Record
 from experiments.tasks.task import Task
 
@@ -76,7 +76,7 @@ def begin_session(record: Record, cell: Cell, changes: list[str]) -> None:
     session = {"began": _now(), "ended": None, "argv": cell.argv, "changes": changes, "exit_code": None}
     git = cell.provenance["git"]
     known = git and {name: git[name] for name in ("commit", "dirty", "diff_sha256")}
-    incidental = {field: compare.flat(cell.config.to_dict())[field] for field in settings.INCIDENTAL}
+    incidental = {field: flat(cell.config.to_dict())[field] for field in settings.INCIDENTAL}
     record["sessions"].append(
         {**session, "git": known, "code_sha256": cell.provenance["code_sha256"], "config": incidental}
     )
@@ -88,13 +88,22 @@ def begin_session(record: Record, cell: Cell, changes: list[str]) -> None:
 
 
 def end_session(record: Record, seeds: list[int], outcome: str, exit_code: int, reason: str | None) -> None:
-    """The process stops. `seeds` were its work; those without a result share its outcome."""
-    for seed in seeds:
-        if not settled(record, seed):
-            record["seeds"][str(seed)] = {"outcome": outcome, "reason": reason}
+    """The process stops. `seeds` were its work; those that it was at share its outcome."""
+    for seed in _in_hand(record, seeds):
+        record["seeds"][str(seed)] = {"outcome": outcome, "reason": reason}
     record["outcome"], record["reason"], record["exit_code"] = outcome, reason, exit_code
     record["sessions"][-1] |= {"ended": _now(), "exit_code": exit_code}
     record["summary"] = summary(record)
+
+
+def _in_hand(record: Record, seeds: list[int]) -> list[int]:
+    """Of seeds, those without a result in the first group that has any: groups train one after the other.
+
+    All without a result where none is in a group, so that what happened happened to the whole cell.
+    """
+    left = [seed for seed in seeds if not settled(record, seed)]
+    groups = ([seed for seed in group if seed in left] for group in record["groups"])
+    return next(filter(None, groups), left)
 
 
 def settled(record: Record, seed: int) -> bool:
@@ -133,7 +142,7 @@ def summary(record: Record) -> dict[str, Any]:
     """Test metrics over the seeds: mean, half-width of the interval, n; and how many seeds have none."""
     metrics = {metric for entry in record["seeds"].values() for metric in entry.get("test", {})}
     tests = {m: compare.interval(list(compare.scores(record, m).values())) for m in sorted(metrics)}
-    return {"test": tests, "confidence": compare.CONFIDENCE, "failed": compare.failures(record)}
+    return {"test": tests, "confidence": compare.CONFIDENCE, "failed": len(compare.failures(record))}
 
 
 def _task(task: Task) -> dict[str, Any]:

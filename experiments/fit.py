@@ -307,10 +307,12 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
     if finished and run.tested:
         for length in program.evaluate:
             tests[length] = evaluate(program, best, "test", length, run.check)
+    # The seconds are those of all seeds that were trained as one: no share of them is one seed's own.
+    timing = {**course.seconds, "seeds_together": len(run.seeds)}
     entries = {}
     for index, (seed, track) in enumerate(zip(run.seeds, course.tracks, strict=True)):
         if track.failure:
-            entries[seed] = {"outcome": records.DIVERGED, **track.failure, "timing": course.seconds}
+            entries[seed] = {"outcome": records.DIVERGED, **track.failure, "timing": timing}
             continue
         assert track.best is not None  # the last step is validated
         own = {length: values[index] for length, values in tests.items()}
@@ -329,8 +331,10 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
             "test": test,
             "test_at_length": own,
             "at_chance": bool(test) and chance.at_chance(task, test[task.primary]),
+            # No task knows other chances at another length.
+            "at_chance_at_length": {n: chance.at_chance(task, own[n][task.primary]) for n in own},
             "sha256": _digests(course.state, best, index),
-            "timing": course.seconds,
+            "timing": timing,
         }
     return entries
 

@@ -50,7 +50,7 @@ def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> Non
 def results(out: Console, this: Record, others: list[Record], complaints: list[str]) -> None:
     """This record beside every comparable one, best first; the others named with the reason."""
     rows, refused = compare.table(this, others)
-    task, tested = this["task"], any(row["p"] is not None for row in rows)
+    task, tested = this["task"], any(row["claim"] and not row["claim"]["untested"] for row in rows)
     names = _names([row["record"] for row in rows])
     marks = ["> " if row["this"] else "  " for row in rows]
     lines = [
@@ -58,7 +58,7 @@ def results(out: Console, this: Record, others: list[Record], complaints: list[s
         for mark, name, row in zip(marks, names, rows, strict=True)
     ]
     last = ["remarks"]
-    quality = ["run", "attention", task["primary"], "± 95%", "n", *map(_at, _other_lengths(task)), "p (Holm)"]
+    quality = ["run", "attention", task["primary"], "± 95%", "n", *at_lengths(this), "p (Holm)"]
     narrow = [[*quality, *last], ["run", *COSTS[:3]], ["run", *COSTS[3:]]]
     groups = [[*quality, *COSTS, *last]] if out.width >= WIDE else narrow
     lines += [
@@ -67,7 +67,11 @@ def results(out: Console, this: Record, others: list[Record], complaints: list[s
     out.print(f"{task['name']}, length {task['length']}: test {task['primary']}, {task['better']} is better")
     for group in groups:
         out.print(_table(lines, group, marked=[row["this"] for row in rows]))
-    for line in [*by_seed(this), *_footnotes(this, tested, refused, complaints)]:
+    untested: dict[str, list[str]] = {}
+    for name, row in zip(names, rows, strict=True):
+        if row["claim"] and row["claim"]["untested"]:
+            untested.setdefault(row["claim"]["untested"], []).append(name)
+    for line in [*by_seed(this), *_footnotes(this, untested, refused, complaints)]:
         out.print(line, markup=False)
 
 
@@ -131,11 +135,9 @@ def _quality(row: dict[str, Any], task: dict[str, Any], tested: bool) -> dict[st
     cells[metric] = record["outcome"] if score["mean"] is None else f"{score['mean']:.4f}"
     cells["± 95%"] = "" if score["half_width"] is None else f"{score['half_width']:.2g}"
     cells["n"] = str(score["n"]) + (f" ({row['failed']} failed)" if row["failed"] else "")
-    for length in _other_lengths(task):
-        mean = compare.interval(list(compare.scores(record, metric, length).values()))["mean"]
-        cells[_at(length)] = "-" if mean is None else f"{mean:.4f}"
-    if tested and not row["this"]:
-        cells["p (Holm)"] = "not tested" if row["p"] is None else f"{row['p']:.2g}"
+    cells |= at_lengths(record)
+    if tested and (claim := row["claim"]):
+        cells["p (Holm)"] = "not tested" if claim["untested"] else f"{claim['p']:.2g}"
     return cells
 
 
@@ -158,12 +160,16 @@ def costs(record: Record) -> dict[str, str]:
     return dict(zip(COSTS, values, strict=True))
 
 
-def _other_lengths(task: dict[str, Any]) -> list[int]:
-    return [length for length in task["eval_lengths"] if length != task["length"]]
-
-
-def _at(length: int) -> str:
-    return f"at {length}"
+def at_lengths(record: Record) -> dict[str, str]:
+    """Test score at each length beside the task's own, by the column's name; "-" for what is not known."""
+    task, missing = record["task"], record.get("not_evaluated", {})
+    cells = {}
+    for length in (n for n in task["eval_lengths"] if n != task["length"]):
+        found = compare.interval(list(compare.scores(record, task["primary"], length).values()))
+        reason = missing.get(str(length), "-").partition(":")[0]
+        text = score(found, len(compare.failures(record)), reason)
+        cells[f"at {length}"] = ", ".join([text, *compare.at_chance(record, length)])
+    return cells
 
 
 def by_seed(record: Record) -> list[str]:
@@ -180,12 +186,12 @@ def simple_scores(task: dict[str, Any]) -> dict[str, float]:
     return ({} if chance is None else {"chance": chance}) | task["baselines"]
 
 
-def _footnotes(this: Record, tested: bool, refused: list[str], complaints: list[str]) -> list[str]:
+def _footnotes(
+    this: Record, untested: dict[str, list[str]], refused: list[str], complaints: list[str]
+) -> list[str]:
     method = this["memory"].get("measured", {}).get("training_step", {}).get("method")
     lines = [f"In use while training: {method}."] if method else []
-    if not tested:
-        pairs = compare.LEAST_PAIRS
-        lines.append(f"No difference was tested: a paired t-test wants {pairs} seeds in common.")
+    lines += [f"not tested: {', '.join(names)}: {reason}" for reason, names in untested.items()]
     lines += [f"not comparable: {line}" for line in refused]
     lines += [f"not readable: {line}" for line in complaints]
     return lines

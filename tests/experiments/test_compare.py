@@ -21,7 +21,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
         "groups": [[0]],
         "config": {
             "name": name,
-            "seeds": [0],
+            "seeds": list(range(len(values))),
             "attention": {"name": name},
             "task": {"name": "bytes", "length": 256},
             "model": {"num_heads": 4},
@@ -110,8 +110,16 @@ def test_claims_are_of_every_pair_that_can_be_tested():
         record(name, tuple(base + noise[i]))
         for i, (name, base) in enumerate([("low", 1.0), ("high", 2.0), ("same", 1.0)])
     )
-    found = compare.claims([high, low, same, record("few")])
+    few = record("few")
+    every = compare.claims([high, low, same, few])
+    assert len(every) == 6
+    found = [claim for claim in every if not claim["untested"]]
     assert len(found) == 3
+    reasons = {claim["untested"] for claim in every if few in (claim["better"], claim["worse"])}
+    assert reasons == {"a paired t-test wants 8 seeds in common"}
+    rows, _ = compare.table(low, [few, same, high])
+    of_low = {row["record"]["name"]: row["claim"] for row in rows}
+    assert of_low["low"] is None and of_low["high"]["p"] == found[0]["p"] and of_low["few"]["untested"]
     shown = {(claim["better"]["name"], claim["worse"]["name"]) for claim in found if claim["p"] < 0.05}
     assert shown == {("low", "high"), ("same", "high")}
     raw = compare.paired(compare.scores(low, "bits"), compare.scores(high, "bits"))
@@ -122,7 +130,46 @@ def test_claims_are_of_every_pair_that_can_be_tested():
 def test_seeds_that_can_be_continued_did_not_fail():
     outcomes = ("finished", "diverged", "interrupted", "unfinished", "out of memory")
     found = record(seeds={str(n): {"outcome": outcome} for n, outcome in enumerate(outcomes)})
-    assert compare.failures(found) == 2
+    assert compare.failures(found) == ["1", "4"]
+
+
+def test_nothing_is_claimed_where_seeds_failed():
+    means = {"whole": 2.0, "lucky": 1.0, "later": 3.0}
+    whole, lucky, later = (record(name, [m + m * n / 100 for n in range(9)]) for name, m in means.items())
+    lucky["seeds"]["3"] = {"outcome": "diverged"}
+    later["config"]["seeds"].append(9)
+    later["seeds"]["9"] = {"outcome": "diverged"}
+    # Of whole and later no seed that both were asked for has failed.
+    found = compare.claims([whole, lucky, later])
+    assert [claim["untested"] for claim in found] == ["failed seeds", None, "failed seeds"]
+    assert found[0]["p"] is None and found[1]["p"] < 0.05
+    rows, _ = compare.table(whole, [lucky, record("none", seeds={"0": {"outcome": "diverged"}})])
+    assert [row["record"]["name"] for row in rows] == ["whole", "lucky", "none"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "untested"),
+    [
+        ("model__num_heads", 2, "they differ in model.num_heads"),
+        ("optimizer", {"learning_rate_grid": [0.1, 0.2]}, "they differ in optimizer.learning_rate_grid"),
+        ("train__seeds_at_once", 1, None),
+        ("task__data_dir", "elsewhere", None),
+        ("attention", {"name": "lsh", "num_hashes": 2}, None),
+    ],
+)
+def test_only_records_that_were_treated_alike_are_tested(field, value, untested):
+    one = record("one", [1.0 + n / 100 for n in range(8)])
+    other = record("other", [2.0 + n / 90 for n in range(8)], **{f"config__{field}": value})
+    (claim,) = compare.claims([one, other])
+    assert claim["untested"] == untested and (claim["p"] is None) == (untested is not None)
+
+
+def test_a_claim_tells_of_other_code_and_of_what_is_not_citable():
+    one = record("one", [1.0 + n / 100 for n in range(8)])
+    other = record("other", [2.0 + n / 90 for n in range(8)])
+    assert compare.claims([one, other])[0]["doubts"] == []
+    other["provenance"]["code_sha256"], one["not_citable"] = "0" * 64, ["the working tree differed"]
+    assert compare.claims([one, other])[0]["doubts"] == ["other code", "not citable"]
 
 
 def test_table_puts_the_best_first_and_failures_last():
@@ -135,6 +182,16 @@ def test_table_puts_the_best_first_and_failures_last():
     assert rows[2]["score"] == {"mean": None, "half_width": None, "n": 0}
     rows, _ = compare.table(record(better="higher"), [record("higher", (3.0,), "higher")])
     assert [row["record"]["name"] for row in rows] == ["higher", "ours"]
+
+
+def test_rank_goes_by_the_seeds_that_all_share():
+    one, several = record("one", (1.1,)), record("several", (1.0, 2.0, 2.0))
+    other = record("other", seeds={"7": {"outcome": "finished", "test": {"bits": 1.5}}})
+    assert [row["record"]["name"] for row in compare.table(one, [several])[0]] == ["several", "one"]
+    assert [row["score"]["n"] for row in compare.table(one, [several])[0]] == [3, 1]
+    # None is shared by all three.
+    rows, _ = compare.table(one, [several, other])
+    assert [row["record"]["name"] for row in rows] == ["one", "other", "several"]
 
 
 def test_interval_is_students():
@@ -155,6 +212,18 @@ def test_nothing_is_tested_below_eight_pairs_and_pairs_go_by_seed():
     few = dict(list(ours.items())[:7])
     assert compare.paired(few, theirs) is None
     assert compare.paired(ours, ours) is None
+
+
+@pytest.mark.parametrize(("scale", "rounded"), [(0.01, 9e-5), (500.0, 0.04)])
+def test_a_difference_that_rounding_can_make_is_none(scale, rounded):
+    ours = {str(n): scale * (1 + n / 100) for n in range(8)}
+    wobble = [1, 1.01] * 4
+    near, far = (
+        {seed: v + by * w for (seed, v), w in zip(ours.items(), wobble, strict=True)}
+        for by in (rounded, 2 * rounded)
+    )
+    p = compare.paired(ours, far)
+    assert compare.paired(ours, near) == 1 and p is not None and p < 1e-9
 
 
 def test_holm_by_hand():

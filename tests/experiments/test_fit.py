@@ -159,6 +159,7 @@ def test_seeds_at_once_end_each_in_its_own_way(tmp_path):
     assert found[0]["ended"] == "solved" and found[0]["step"] == found[0]["best_step"] == 4
     assert found[1]["step"] == 4 and found[1]["last_good_step"] == 2
     assert found[2]["step"] == STEPS and found[2]["best_step"] == 6
+    assert [found[seed]["timing"]["seeds_together"] for seed in range(3)] == [3, 3, 3]
     for seed in (0, 2):
         alone = outcome(tmp_path / f"alone-{seed}", table[seed], stop_when_solved=True)
         assert {**found[seed], "timing": 0} == {**alone, "timing": 0}

@@ -37,7 +37,7 @@ def test_record_carries_everything(undisturbed):
     assert record["flops"]["training"] > record["flops"]["forward"] > 0
     seed = record["seeds"]["0"]
     assert set(seed["test"]) == set(seed["validation"]) >= {"loss", "accuracy"}
-    assert set(seed["test_at_length"]) == {"24"}
+    assert set(seed["test_at_length"]) == set(seed["at_chance_at_length"]) == {"24"}
     assert all(len(value) == 64 for value in seed["sha256"].values())
     assert record["summary"]["test"]["accuracy"]["n"] == 1
     assert record["provenance"]["packages"]["jax"] and record["sessions"][0]["argv"][0] == "launch.py"

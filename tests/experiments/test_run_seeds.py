@@ -3,7 +3,7 @@
 import pytest
 
 import launch
-from experiments import fit, grid, records, screen, tasks, work
+from experiments import compare, fit, grid, records, screen, tasks, work
 from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -22,7 +22,7 @@ def test_new_seeds_are_added_and_old_ones_kept(tmp_path, capsys):
 
 
 def test_seeds_at_once_are_the_seeds_one_by_one(tmp_path):
-    """Within 1e-4 in parameters' losses and metrics: vmapped products round differently."""
+    """But for what a comparison takes for rounding: vmapped products round differently."""
     together, alone = (
         (
             launch.main(command(tmp_path / str(n), seeds="(1,2)", train__seeds_at_once=n)),
@@ -32,13 +32,16 @@ def test_seeds_at_once_are_the_seeds_one_by_one(tmp_path):
     )
     assert together["groups"] == [[1, 2]] and alone["groups"] == [[1], [2]]
     for seed in ("1", "2"):
-        for metric, value in alone["seeds"][seed]["validation"].items():
-            assert together["seeds"][seed]["validation"][metric] == pytest.approx(value, abs=1e-4)
+        for split in ("validation", "test"):
+            expected = pytest.approx(alone["seeds"][seed][split], compare.ROUNDING, compare.ROUNDING)
+            assert together["seeds"][seed][split] == expected
         lines = [
             records.read(only_folder(tmp_path / str(n)) / f"seed-{seed}" / "metrics.jsonl") for n in (2, 1)
         ]
         for ours, theirs in zip(*lines, strict=True):
-            assert ours["step"] == theirs["step"] and ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
+            assert ours["step"] == theirs["step"] and ours["loss"] == pytest.approx(
+                theirs["loss"], compare.ROUNDING, compare.ROUNDING
+            )
 
 
 def test_seeds_at_once_stopped_and_continued_give_the_same_bits(tmp_path, monkeypatch):
@@ -80,6 +83,23 @@ def test_groups_that_were_planned_stay_if_they_fit(tmp_path, monkeypatch, capsys
     capsys.readouterr()
     assert started(most=2, train__seeds_at_once=3) == [[0, 1], [2]]
     assert "3 seeds do not train together, as was planned: no room" in capsys.readouterr().out
+
+
+def test_seeds_that_were_not_begun_do_not_share_a_crash(tmp_path, monkeypatch):
+    def crash_at_one(run):
+        if run.seeds == (1,):
+            raise MemoryError("by hand")
+        return fit.fit(run)
+
+    monkeypatch.setattr("experiments.work.fit", crash_at_one)
+    each = {"seeds": "(0,1,2)", "train__seeds_at_once": 1, "task__eval_lengths": "()"}
+    assert launch.main(command(tmp_path, **each)) == 4
+    record = record_of(tmp_path)
+    assert {seed: entry["outcome"] for seed, entry in record["seeds"].items()} == {
+        "0": "finished",
+        "1": "out of memory",
+    }
+    assert record["outcome"] == "out of memory" and record["summary"]["failed"] == 1
 
 
 def test_the_learning_rate_is_the_one_of_the_grid_that_validates_best(tmp_path, capsys):
