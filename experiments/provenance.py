@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from experiments import files
+from experiments import accelerators, files
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("attention", "experiments")
@@ -21,7 +21,7 @@ SOURCES = (".", *(f":(exclude){path}" for path in WRITTEN))
 NEW_SOURCES = (*(f"*{suffix}" for suffix in (".py", ".cfg", ".toml")), *SOURCES[1:])
 # Packages whose version can change a bit of the result; the others are recorded too.
 NUMERIC = ("jax", "jaxlib", "flax", "optax", "numpy", "grain", "orbax-checkpoint", "ml_collections")
-DEVICE_LIBRARIES = ("jax-cuda", "jax-rocm", "jax-metal", "nvidia-", "libtpu")
+DEVICE_LIBRARIES = {"gpu": ("jax-cuda", "jax-rocm", "nvidia-"), "METAL": ("jax-metal",), "tpu": ("libtpu",)}
 SWITCHES = ("XLA_", "OMP_", "MKL_", "LIBTPU_", "GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD")  # environment
 JAX_SETTINGS = (
     "jax_default_matmul_precision",
@@ -30,7 +30,6 @@ JAX_SETTINGS = (
     "jax_threefry_partitionable",
 )
 CODE = "code"
-ACCELERATORS = {"/dev/nvidia0": "an NVIDIA GPU", "/dev/kfd": "an AMD GPU", "/dev/accel0": "a TPU"}
 
 
 def gather() -> dict[str, Any]:
@@ -143,8 +142,8 @@ def idle_accelerator() -> str | None:
     """What accelerator this machine shows that jax does not use without having been told to use the CPU."""
     if jax.devices()[0].platform != "cpu" or _platforms().split(",")[0] == "cpu":
         return None
-    shown = (name for path, name in ACCELERATORS.items() if Path(path).exists())
-    return next((f"this machine has {name}" for name in shown), None)
+    name = accelerators.shown()
+    return name and f"this machine has {name}"
 
 
 def _platforms() -> str:
@@ -153,6 +152,7 @@ def _platforms() -> str:
 
 def _decisive(gathered: dict[str, Any]) -> dict[str, Any]:
     device = gathered["device"]
+    libraries = DEVICE_LIBRARIES.get(device["platform"], ())  # those of others may lie beside it, for plans
     return {
         CODE: gathered["code_sha256"],
         "Python": gathered["python"],
@@ -160,7 +160,7 @@ def _decisive(gathered: dict[str, Any]) -> dict[str, Any]:
         "the device's libraries": " ".join(
             f"{name} {version}"
             for name, version in gathered["packages"].items()
-            if name.replace("_", "-").startswith(DEVICE_LIBRARIES)
+            if name.replace("_", "-").startswith(libraries)
         ),
         "runtime": device.get("runtime"),
         "device": f"{device['count']} x {device['platform']} {device['kind']}",

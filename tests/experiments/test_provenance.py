@@ -99,5 +99,6 @@ def test_differences_name_what_changed():
     assert changed["device"][0] == "1 x cpu H200"
     then = copy.deepcopy(now)
     then["packages"]["nvidia-cudnn-cu13"] = "9.1"
-    then["device"]["runtime"] = "CUDA 13"
-    assert set(provenance.differences(then, now)) == {"the device's libraries", "runtime"}
+    assert provenance.differences(then, now) == {}  # the CPU does not use it
+    then["device"] |= {"platform": "gpu", "runtime": "CUDA 13"}
+    assert set(provenance.differences(then, now)) == {"device", "the device's libraries", "runtime"}

@@ -5,7 +5,7 @@ import io
 
 from rich.console import Console
 
-from experiments import provenance, screen
+from experiments import accelerators, provenance, screen
 
 HERE = provenance.gather()
 
@@ -28,11 +28,11 @@ def test_banner_names_device_and_versions_and_an_unused_accelerator():
 
 def test_idle_accelerator_is_seen_unless_the_cpu_was_asked_for(monkeypatch, tmp_path):
     (tmp_path / "nvidia0").touch()
-    monkeypatch.setattr(provenance, "ACCELERATORS", {str(tmp_path / "nvidia0"): "an NVIDIA GPU"})
+    monkeypatch.setattr(accelerators, "SHOWN", {str(tmp_path / "nvidia0"): "an NVIDIA GPU"})
     for told, expected in [("cpu", None), ("", "this machine has an NVIDIA GPU")]:
         monkeypatch.setattr(provenance, "_platforms", lambda told=told: told)
         assert provenance.idle_accelerator() == expected
-    monkeypatch.setattr(provenance, "ACCELERATORS", {})
+    monkeypatch.setattr(accelerators, "SHOWN", {})
     assert provenance.idle_accelerator() is None
 
 
