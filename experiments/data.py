@@ -39,6 +39,10 @@ def eval_batches(task: Task, split: str, batch_size: int, length: int | None = N
 
 
 def abstract_batch(task: Task, batch_size: int, length: int | None = None) -> Batch:
-    """Shapes and dtypes of a batch."""
-    item = task.source("validation", 0, length)[0]
-    return {field: jax.ShapeDtypeStruct((batch_size, *x.shape), x.dtype) for field, x in item.items()}
+    """Shapes and dtypes of a batch. The data need not be there."""
+    tokens = (batch_size, task.length if length is None else length)
+    scored = tokens if task.head == "token" else tokens[:1]
+    fields = {"tokens": (tokens, np.int32), "targets": (scored, np.int32), "weights": (scored, np.float32)}
+    if task.pads:
+        fields["valid"] = tokens, np.bool_
+    return {field: jax.ShapeDtypeStruct(shape, dtype) for field, (shape, dtype) in fields.items()}

@@ -53,34 +53,49 @@ class Program:
 
 def build(config: Config, task: Task, num_seeds: int = 1) -> Program:
     """Compile for the config's shapes. Nothing is allocated on the device."""
-    seeds = jax.ShapeDtypeStruct((num_seeds,), jnp.int32)
-    active = jax.ShapeDtypeStruct((num_seeds,), jnp.bool_)
-    one = train.abstract_state(config, task)
-    state = _for_seeds(one, num_seeds)
-    batch = _for_seeds(data.abstract_batch(task, config.train.batch_size), num_seeds)
-    compiler = functools.partial(_compile, deterministic=config.train.deterministic)
-    init, *_ = compiler(
-        jax.jit(_over_seeds(functools.partial(train.init_state, config, task), num_seeds)), seeds
-    )
-    step = jax.jit(_over_seeds(_if_active(train.train_step(config, task)), num_seeds), donate_argnums=0)
-    programs = {"training_step": compiler(step, state, batch, seeds, active)}
-    lengths = dict.fromkeys((task.length, *task.eval_lengths))
-    for length in lengths:
-        inputs = data.abstract_batch(task, config.eval.batch_size, length)
-        forward = jax.jit(_over_seeds(train.eval_step(config, task), num_seeds, shared=(1,)))
-        programs[forward_name(task, length)] = compiler(forward, state.params, inputs)
+    platform = jax.devices()[0].platform
+    compiled = {
+        name: _compile(function, *inputs, options=options(config, platform))
+        for name, (function, inputs) in functions(config, task, num_seeds).items()
+    }
+    init, programs = compiled.pop("init")[0], compiled
     return Program(
         config,
         task,
         num_seeds,
-        state,
+        _for_seeds(train.abstract_state(config, task), num_seeds),
         init,
         programs["training_step"][0],
-        {length: programs[forward_name(task, length)][0] for length in lengths},
+        {length: programs[forward_name(task, length)][0] for length in _lengths(task)},
         {name: measure.compiled_memory(compiled) for name, (compiled, _, _) in programs.items()},
         {name: seconds for name, (_, seconds, _) in programs.items()},
         tuple(name for name, (_, _, cached) in programs.items() if cached),
     )
+
+
+def functions(config: Config, task: Task, num_seeds: int = 1) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """What there is to compile: jitted functions, and the shapes that each is for, by name."""
+    seeds = jax.ShapeDtypeStruct((num_seeds,), jnp.int32)
+    active = jax.ShapeDtypeStruct((num_seeds,), jnp.bool_)
+    state = _for_seeds(train.abstract_state(config, task), num_seeds)
+    batch = _for_seeds(data.abstract_batch(task, config.train.batch_size), num_seeds)
+    init = jax.jit(_over_seeds(functools.partial(train.init_state, config, task), num_seeds))
+    step = jax.jit(_over_seeds(_if_active(train.train_step(config, task)), num_seeds), donate_argnums=0)
+    found = {"init": (init, (seeds,)), "training_step": (step, (state, batch, seeds, active))}
+    for length in _lengths(task):
+        inputs = data.abstract_batch(task, config.eval.batch_size, length)
+        forward = jax.jit(_over_seeds(train.eval_step(config, task), num_seeds, shared=(1,)))
+        found[forward_name(task, length)] = forward, (state.params, inputs)
+    return found
+
+
+def options(config: Config, platform: str) -> dict[str, Any] | None:
+    """Of the compiler, for a config on a platform."""
+    return DETERMINISTIC if config.train.deterministic and platform == "gpu" else None
+
+
+def _lengths(task: Task) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((task.length, *task.eval_lengths)))
 
 
 def forward_name(task: Task, length: int) -> str:
@@ -119,11 +134,11 @@ def _if_active(step: Callable[..., Any]) -> Callable[..., Any]:
     return masked
 
 
-def _compile(function: Any, *inputs: Any, deterministic: bool) -> tuple[jax.stages.Compiled, float, bool]:
+def _compile(
+    function: Any, *inputs: Any, options: dict[str, Any] | None
+) -> tuple[jax.stages.Compiled, float, bool]:
     start, hits = time.perf_counter(), len(_from_cache)
-    lowered = function.lower(*inputs)
-    on_gpu = jax.devices()[0].platform == "gpu"
-    compiled = lowered.compile(DETERMINISTIC if deterministic and on_gpu else None)
+    compiled = function.lower(*inputs).compile(options)
     return compiled, time.perf_counter() - start, len(_from_cache) > hits
 
 

@@ -78,6 +78,7 @@ class ListOps(Task):
     name: ClassVar[str] = "listops"
     version: ClassVar[int] = 1
     head: ClassVar = "pooled"
+    pads: ClassVar[bool] = True
     causal: ClassVar[bool] = False
     primary: ClassVar[str] = "accuracy"
     better: ClassVar = "higher"

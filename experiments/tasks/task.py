@@ -38,6 +38,7 @@ class Task(abc.ABC):
     version: ClassVar[int]  # raised whenever the same fields give other items
     head: ClassVar[Literal["token", "pooled"]] = "token"  # one prediction for each token, or one for all
     causal: ClassVar[bool] = True
+    pads: ClassVar[bool] = False  # items have `valid`
     primary: ClassVar[str]  # the metric that decides which step is best
     better: ClassVar[Literal["lower", "higher"]]
     blind: ClassVar[tuple[str, ...]] = ("majority",)  # baselines, if it has them, that do not see the input

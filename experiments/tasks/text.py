@@ -63,6 +63,7 @@ class Text(Task):
     name: ClassVar[str] = "text"
     version: ClassVar[int] = 1
     head: ClassVar = "pooled"
+    pads: ClassVar[bool] = True
     causal: ClassVar[bool] = False
     primary: ClassVar[str] = "accuracy"
     better: ClassVar = "higher"

@@ -44,7 +44,10 @@ def test_every_held_out_item_counts_once(batch_size):
     assert joined["weights"][7:].sum() == 0
 
 
-def test_the_abstract_batch_describes_the_real_ones():
-    described = data.abstract_batch(TASK, 2, length=20)
-    for real in (next(data.eval_batches(TASK, "test", 2, length=20)),):
-        assert described == jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), real)
+@pytest.mark.parametrize("name", tasks.names())
+def test_the_abstract_batch_describes_the_real_ones(name, small_tasks):
+    task = tasks.make(name, **small_tasks.get(name, {}))
+    for length in (None, task.length + 8):
+        batch = next(data.eval_batches(task, "validation", 3, length))
+        described = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
+        assert data.abstract_batch(task, 3, length) == described
