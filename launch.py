@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 
-from experiments import codes
+from experiments import accelerators, codes
 from experiments.interrupt import EXIT_CODES
 
 
@@ -31,11 +31,13 @@ def open_closed_streams():
 
 if __name__ == "__main__":  # before the imports, which take seconds
     open_closed_streams()
+    accelerators.keep_quiet()
     for asked in EXIT_CODES:
         signal.signal(asked, stop)
 
 from configs import base  # noqa: E402
 from experiments import run, settings  # noqa: E402
+from experiments.plan import mode as planning  # noqa: E402
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,6 +59,15 @@ def parser() -> Parser:
     made.add_argument(
         "--dry_run", action="store_true", help="show the plan; nothing is trained, no run is begun"
     )
+    made.add_argument(
+        "--mode", choices=("train", "plan"), default="train",
+        help="plan: compile the training step for devices that are not here, and say what it would take",
+    )  # fmt: skip
+    made.add_argument(
+        "--longest", nargs="?", const="this", choices=("this", "all"),
+        help="of a plan: the longest sequence that trains on each target, with this attention or with all",
+    )  # fmt: skip
+    made.add_argument("--target", help="of a plan: names of devices, with commas, or all")
     made.add_argument("--require_device", choices=("cpu", "gpu", "tpu"), help="refuse any other device")
     made.add_argument(
         "--allow_changes", action="store_true", help="continue with other code, versions or data"
@@ -85,6 +96,14 @@ def main(argv: list[str]) -> int:
         configs = [settings.load(path, overrides) for path in options.config]
         if len(configs) > 1:
             return one_by_one(options, overrides)
+        if options.mode == "plan":
+            asked = planning.Asked(options.config[0], overrides, configs[0])
+            chosen = planning.targets(options.target)
+            if options.longest:
+                return planning.longest(asked, chosen, options.longest, options.workdir)
+            return planning.plan(asked, chosen, options.workdir)
+        if options.target or options.longest:
+            raise settings.UsageError("--target and --longest are of --mode=plan")
         if options.compilation_cache:
             run.keep_compiled(options.compilation_cache)
         return run.run(

@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -85,6 +86,16 @@ def _table(lines: list[dict[str, str]], columns: list[str], marked: list[bool]) 
         if any(line.get(column) for column in used[1:]):
             style = "dim" if mark is None else "bold" if mark else None
             table.add_row(*(escape(line.get(column, "")) for column in used), style=style)
+    return table
+
+
+def plain(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> Table:
+    """A table for the screen; columns named in `left` are aligned there."""
+    table = Table(**PLAIN)
+    for head in heads:
+        table.add_column(head, justify="left" if head in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
     return table
 
 

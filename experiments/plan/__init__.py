@@ -1,0 +1,1 @@
+"""What a config would take on devices that are not here."""

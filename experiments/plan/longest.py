@@ -1,0 +1,88 @@
+"""`--longest`: the longest sequences that train on a target, by compiling and not by extrapolation."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import attention
+from experiments import measure
+from experiments.plan import pool
+
+STEPS = 8  # lengths between one power of two and the next that are told apart
+MOST = 2**24  # tokens; what trains there is said to train beyond
+LEAP = 16  # times the length before, at most: what is known of memory is known of shorter lengths
+
+
+def grid(index: int) -> int:
+    """The lengths that are tried: 8, 9, ... 15, then twice these, and so on."""
+    return (STEPS + index % STEPS) << (index // STEPS)
+
+
+def position(length: float) -> int:
+    """Of the longest length of the grid that is not above."""
+    power = max(0, math.floor(math.log2(length / STEPS)))
+    return STEPS * power + math.floor(length / 2**power) - STEPS
+
+
+def search(total: Callable[[int], int | None], room: float, start: int) -> dict[str, Any]:
+    """{"length": the longest that fits, "beyond": the next, which does not, "tried": {length: bytes}}.
+
+    `total(length)` is how many bytes are planned, None if the compiler finds no room. `length` is None if not
+    even 8 tokens fit, `beyond` is None if MOST tokens do.
+    """
+    tried: dict[int, int | None] = {}
+    low, high = -1, position(MOST) + 1
+    at = min(max(position(start), 0), high - 1)
+    while high - low > 1:
+        length = grid(at)
+        tried[length] = total(length)
+        needed = tried[length]
+        low, high = (at, high) if needed is not None and needed <= room else (low, at)
+        at = position(_guess(tried, room))
+        if not low < at < high:  # it was wrong, or is the neighbour of what is known
+            at = low + 1 if at == low else high - 1 if needed and at == high else (low + high) // 2
+    return {
+        "length": None if low < 0 else grid(low),
+        "beyond": None if high > position(MOST) else grid(high),
+        "tried": tried,
+    }
+
+
+def _guess(tried: dict[int, int | None], room: float) -> float:
+    """Where the bytes would be `room`, by a power of the length through the two longest that are known."""
+    known = sorted((length, needed) for length, needed in tried.items() if needed)
+    if not known:
+        return min(tried) / 2
+    length, needed = known[-1]
+    slope = 1.0
+    if len(known) > 1:
+        before, less = known[-2]
+        slope = max(math.log(needed / less) / math.log(length / before), 0.5)
+    return min(length * (room / needed) ** (1 / slope), LEAP * length)
+
+
+def of_target(ask: pool.Ask, capacity: int, start: int) -> dict[str, Any]:
+    """The longest sequence that trains on a target, in the share of its memory that a run may take."""
+    reasons = []
+
+    def total(length: int) -> int | None:
+        answer = ask([f"--config.task.length={length}"])
+        if "memory" in answer:
+            return answer["memory"]["training_step"]["total"]
+        reasons.append(f"{length}: {answer['outcome']}: {answer['reason']}")
+        return None
+
+    return search(total, measure.SHARE * capacity, start) | {"reasons": reasons}
+
+
+def overrides_of(variant: str, chosen: str, overrides: list[str]) -> list[str]:
+    """The command line for another variant than the one that is chosen: with its own defaults."""
+    if variant == chosen:
+        return overrides
+    kept = [each for each in overrides if not each.startswith("--config.attention.")]
+    return [*kept, f"--config.attention.name={variant}"]
+
+
+def variants(chosen: str, which: str) -> list[str]:
+    """The chosen variant, or all of them."""
+    return [chosen] if which == "this" else list(attention.names())

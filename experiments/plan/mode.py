@@ -1,0 +1,167 @@
+"""`--mode=plan`: what a config would take on devices that are not here."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+
+from experiments import cost, files, measure, provenance, screen, settings, tables, train
+from experiments.config import Config
+from experiments.plan import longest as search
+from experiments.plan import pool, roofline
+from experiments.plan.devices import DEVICES
+from experiments.plan.worker import FAILED, HERE
+
+DEFAULT = ("tpu-v5e", "h200", HERE)
+ALL = (*DEVICES, HERE)
+FOLDER = "plans"  # in the folder of the runs
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A config, and where it came from."""
+
+    path: str  # of its file, with :argument
+    overrides: list[str]
+    config: Config  # resolved
+
+
+def targets(text: str | None) -> list[str]:
+    """Of the flag --target. Raises UsageError for what is unknown or cannot be compiled for here."""
+    chosen = [*(DEFAULT if text is None else ALL if text == "all" else text.split(","))]
+    pool.check(chosen)
+    return list(dict.fromkeys(chosen))
+
+
+def plan(asked: Asked, chosen: list[str], workdir: str) -> int:
+    """Compile the training step for each target, show and keep what it would take there. Exit code 0."""
+    out, folder = screen.console(), Path(workdir) / FOLDER
+    config = asked.config
+    screen.differences(out, config.name, config.attention.to_dict(), {})
+    found: dict[str, Any] = {}
+
+    def work(target: str) -> dict[str, Any]:
+        with pool.asking(target, asked.path, asked.overrides, folder / "compiled") as ask:
+            return ask([])
+
+    for target, answer in pool.side_by_side(chosen, work, os.cpu_count() or 1):
+        out.print(f"{target}: {answer['outcome']} {answer.get('reason', '')}", markup=False)
+        found[target] = _judged(config, target, answer)
+    record = _record(config, {target: found[target] for target in chosen})
+    at = folder / f"{config.name}-{settings.identity(config)}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(at, record)
+    show(out, record)
+    out.print(f"compiled for these devices, run on none; recorded in {at}", markup=False)
+    return 0
+
+
+def _judged(config: Config, target: str, answer: pool.Answer) -> dict[str, Any]:
+    """What a compiler said, whether it fits and how long it takes at least."""
+    if "memory" not in answer:
+        return answer | {"fits": None if answer["outcome"] == FAILED else False}
+    task, variant = settings.task(config), settings.variant(config)
+    params = train.abstract_state(config, task).params
+    operations = config.train.batch_size * cost.flops(config, variant, task, params)["training"]
+    memory = answer["memory"]["training_step"]
+    room = measure.SHARE * capacity(target)
+    bounds = roofline.bound(target, config.model.compute_dtype, operations, memory)
+    return answer | {"fits": memory["total"] <= room, "capacity": capacity(target), "roofline": bounds}
+
+
+def capacity(target: str) -> int:
+    """Bytes of a target's memory; of the device here those that are free."""
+    if target != HERE:
+        return DEVICES[target].memory
+    return measure.free_memory(jax.devices()[0]) or 0
+
+
+def _record(config: Config, found: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a plan."""
+    return {
+        "compiled_for": found,
+        "share": measure.SHARE,
+        "name": config.name,
+        "identity": settings.identity(config),
+        "config": config.to_dict(),
+        "provenance": provenance.gather(),
+        "devices": {name: dataclasses.asdict(DEVICES[name]) for name in found if name in DEVICES},
+    }
+
+
+def show(out: Console, record: dict[str, Any]) -> None:
+    """A row for each target."""
+    heads = ("compiled for", "fits", "total", "of", "arguments", "temps", "FLOPs/step", "bytes/step",
+             "compute ms", "memory ms", "bound by", "compiler's ms", "compiled in s")  # fmt: skip
+    rows = [_row(target, answer) for target, answer in record["compiled_for"].items()]
+    out.print(tables.plain(heads, rows, left=("compiled for", "fits", "bound by")))
+    train_ = record["config"]["train"]
+    out.print(
+        f"One training step of {train_['batch_size']} sequences. fits: in {record['share']:.0%} of the "
+        "memory. compute, memory: the least time, by the device's peak and bandwidth. compiler's: its own "
+        "estimate, which counts a loop's body once."
+    )
+
+
+def _row(target: str, answer: dict[str, Any]) -> list[str]:
+    title = _title(target)
+    if "memory" not in answer:
+        return [title, answer["outcome"], *[""] * 11]
+    memory, bounds = answer["memory"]["training_step"], answer["roofline"]
+    estimate = answer["compiler_estimate"].get("training_step")
+    return [
+        title,
+        "yes" if answer["fits"] else "no",
+        tables.in_bytes(memory["total"]),
+        tables.in_bytes(answer["capacity"]),
+        tables.in_bytes(memory["arguments"]),
+        tables.in_bytes(memory["temporaries"]),
+        tables.in_flops(bounds["operations"]),
+        tables.in_bytes(bounds["bytes"]),
+        f"{1000 * bounds['compute_seconds']:.3g}",
+        f"{1000 * bounds['memory_seconds']:.3g}",
+        bounds["bound_by"],
+        "" if estimate is None else f"{1000 * estimate:.3g}",
+        "kept" if answer.get("kept") else f"{answer['compile_seconds']:.1f}",
+    ]
+
+
+def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
+    """Find the longest sequence that trains on each target, with this variant or with all. Exit code 0."""
+    out, folder = screen.console(), Path(workdir) / FOLDER
+    config, own = asked.config, asked.config.attention.name
+    names = search.variants(own, which)
+
+    def work(target: str) -> dict[str, Any]:
+        found = {}
+        for name in names:
+            overrides = search.overrides_of(name, own, asked.overrides)
+            with pool.asking(target, asked.path, overrides, folder / "compiled", ("training_step",)) as ask:
+                found[name] = search.of_target(ask, capacity(target), config.task.length)
+            out.print(f"{target}, {name}: {_length(found[name])}", markup=False)
+        return found
+
+    found = dict(pool.side_by_side(chosen, work, os.cpu_count() or 1))
+    record = _record(config, {}) | {"longest": {target: found[target] for target in chosen}}
+    at = folder / f"longest-{config.name}-{settings.identity(config)}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(at, record)
+    rows = [[name, *(_length(found[target][name]) for target in chosen)] for name in names]
+    out.print(
+        tables.plain(["trains up to, tokens", *map(_title, chosen)], rows, left=("trains up to, tokens",))
+    )
+    out.print(f"compiled for these devices, run on none; recorded in {at}", markup=False)
+    return 0
+
+
+def _length(found: dict[str, Any]) -> str:
+    if found["length"] is None:
+        return "none"
+    return f"{found['length']:,}" + ("" if found["beyond"] else " or more")
+
+
+def _title(target: str) -> str:
+    return DEVICES[target].title if target in DEVICES else "the CPU here"

@@ -1,0 +1,124 @@
+"""Asks workers, one process for each target, and keeps their answers."""
+
+import concurrent.futures
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from experiments import files, provenance, settings
+from experiments.checks import UsageError
+from experiments.config import flat
+from experiments.plan import worker
+from experiments.plan.devices import DEVICES
+
+Answer = dict[str, Any]
+Ask = Callable[[list[str]], Answer]
+COMPILERS = {"tpu": "libtpu", "gpu": "jax-cuda13-plugin"}  # distributions, by a target's kind
+ALWAYS = ("jax", "jaxlib")  # decide what is compiled, whatever the target
+PROGRAMS = ("training_step", "forward")
+
+
+def check(targets: list[str]) -> None:
+    """Raises UsageError for a target that is unknown, or whose compiler is not installed."""
+    for target in targets:
+        if target == worker.HERE:
+            continue
+        if target not in DEVICES:
+            known = ", ".join((worker.HERE, *DEVICES))
+            raise UsageError(f"--target={target} is unknown; known are {known}, and all")
+        if _version(COMPILERS[DEVICES[target].kind]) is None:
+            raise UsageError(
+                f"--target={target} wants a compiler that is not installed: pip install -e '.[plan]'"
+            )
+
+
+@contextmanager
+def asking(
+    target: str, path: str, overrides: list[str], kept: Path, programs: tuple[str, ...] = PROGRAMS
+) -> Iterator[Ask]:
+    """A function from further overrides to what the target's compiler says of the config at `path`.
+
+    Answers are kept in the folder `kept`, and found there if config, code and compilers are the same.
+    """
+    file, colon, argument = path.partition(":")
+    path = f"{Path(file).absolute()}{colon}{argument}"  # a worker works elsewhere
+    process: list[subprocess.Popen[str]] = []
+
+    def ask(more: list[str]) -> Answer:
+        key = _key(target, path, [*overrides, *more], programs)
+        at = kept / f"{target}-{key}.json"
+        if at.exists():
+            return files.read_json(at) | {"kept": True}
+        answer = _answered(
+            process, target, {"config": path, "overrides": [*overrides, *more], "programs": programs}
+        )
+        if answer["outcome"] != worker.FAILED:
+            kept.mkdir(parents=True, exist_ok=True)
+            files.write_json(at, answer)
+        return answer
+
+    try:
+        yield ask
+    finally:
+        for each in process:
+            each.kill()
+            each.wait()
+
+
+def side_by_side(targets: list[str], work: Callable[[str], Any], at_once: int) -> Iterator[tuple[str, Any]]:
+    """(target, work(target)) of each target, as they come."""
+    with concurrent.futures.ThreadPoolExecutor(at_once) as threads:
+        begun = {threads.submit(work, target): target for target in targets}
+        for done in concurrent.futures.as_completed(begun):
+            yield begun[done], done.result()
+
+
+def _answered(process: list[subprocess.Popen[str]], target: str, request: dict[str, Any]) -> Answer:
+    if not process:
+        process.append(_started(target))
+    (running,) = process
+    assert running.stdin and running.stdout
+    try:
+        running.stdin.write(json.dumps(request) + "\n")
+        running.stdin.flush()
+        if line := running.stdout.readline():
+            return json.loads(line)
+    except BrokenPipeError:
+        pass
+    process.clear()
+    code = running.wait()
+    return {"outcome": worker.FAILED, "reason": f"the compiler's process ended with {code}"}
+
+
+def _started(target: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "experiments.plan.worker", target],
+        cwd=provenance.ROOT,
+        env=worker.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def _key(target: str, path: str, overrides: list[str], programs: tuple[str, ...]) -> str:
+    config = flat(settings.load(path, overrides))
+    decisive = {field: value for field, value in config.items() if field not in settings.INCIDENTAL}
+    versions = {name: _version(name) for name in (*ALWAYS, *COMPILERS.values())}
+    whole = [target, programs, decisive, provenance.code_sha256(), versions]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
