@@ -60,8 +60,8 @@ def parser() -> Parser:
         "--dry_run", action="store_true", help="show the plan; nothing is trained, no run is begun"
     )
     made.add_argument(
-        "--mode", choices=("train", "plan"), default="train",
-        help="plan: compile the training step for devices that are not here, and say what it would take",
+        "--mode", choices=("plan",),
+        help="plan: train nothing; compile the step for devices that are not here, say what it would take",
     )  # fmt: skip
     made.add_argument(
         "--longest", nargs="?", const="this", choices=("this", "all"),

@@ -1,10 +1,9 @@
 """How programs are compiled: the same bits each time where that must be asked for, and from the cache."""
 
-import types
-
 import jax
 import jax.numpy as jnp
 import pytest
+from ml_collections import ConfigDict
 
 from experiments import program
 
@@ -24,11 +23,9 @@ class Compiler:
     ("platform", "deterministic", "asked"),
     [("gpu", True, True), ("gpu", False, False), ("cpu", True, False), ("tpu", True, False)],
 )
-def test_the_same_bits_are_asked_of_a_gpu(monkeypatch, platform, deterministic, asked):
-    compiler = Compiler()
-    with monkeypatch.context() as patch:
-        patch.setattr(program.jax, "devices", lambda: [types.SimpleNamespace(platform=platform)])
-        program._compile(compiler, deterministic=deterministic)
+def test_the_same_bits_are_asked_of_a_gpu(platform, deterministic, asked):
+    config, compiler = ConfigDict({"train": {"deterministic": deterministic}}), Compiler()
+    program._compile(compiler, options=program.options(config, platform))
     assert compiler.options == (program.DETERMINISTIC if asked else None)
 
 
@@ -40,7 +37,7 @@ def test_a_program_from_the_cache_says_so(tmp_path):
         found = []
         for _ in range(2):
             jax.clear_caches()
-            found.append(program._compile(jax.jit(lambda x: x * 3 + 1), jnp.ones(3), deterministic=True)[2])
+            found.append(program._compile(jax.jit(lambda x: x * 3 + 1), jnp.ones(3), options=None)[2])
     finally:
         jax.config.update("jax_compilation_cache_dir", before[0])
         jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])
