@@ -158,7 +158,7 @@ def _claim(one: Record, other: Record) -> dict[str, Any]:
     untested = _untested(one, other)
     p = None if untested else paired(ours, theirs)
     if p is None and not untested:
-        untested = "all seeds differ alike"
+        untested = "all seeds differ alike" if by["mean"] else "equal in every seed"
     ahead = by["mean"] or 0.0
     better, worse = (one, other) if ahead >= 0 else (other, one)
     doubtful = {

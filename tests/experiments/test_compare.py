@@ -127,6 +127,13 @@ def test_claims_are_of_every_pair_that_can_be_tested():
     assert raw is not None and by_pair[frozenset(("low", "high"))] >= 2 * raw
 
 
+def test_pairs_that_never_vary_say_how():
+    values = [1 + n / 100 for n in range(8)]
+    one, same, above = (record(str(by), [value + by for value in values]) for by in (0, 0.0, 0.5))
+    reasons = [claim["untested"] for claim in compare.claims([one, same, above])]
+    assert reasons == ["equal in every seed", *["all seeds differ alike"] * 2]
+
+
 def test_seeds_that_can_be_continued_did_not_fail():
     outcomes = ("finished", "diverged", "interrupted", "unfinished", "out of memory")
     found = record(seeds={str(n): {"outcome": outcome} for n, outcome in enumerate(outcomes)})
