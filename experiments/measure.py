@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 SHARE = 0.8  # of the free memory that a program may ask for
+EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice, and Orbax when the disk
 WARM_UP = 2  # calls that are not timed
 CONTROL_GROUPS = (
     ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),

@@ -17,6 +17,7 @@ from experiments import (
     contents,
     cost,
     files,
+    measure,
     optimizer,
     program,
     provenance,
@@ -42,7 +43,6 @@ EXIT_CODES = {
     records.OUT_OF_MEMORY: codes.OUT_OF_MEMORY,
     records.OUT_OF_MEMORY_COMPILED: codes.OUT_OF_MEMORY,
 }
-EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice, and Orbax when the disk
 # What passes, and what stays until somebody moves a file or gives a right: to try that again is no use.
 DISK = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
@@ -240,7 +240,7 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
     if code or _is_disk(error):
         return records.INTERRUPTED, codes.RESUMABLE, f"no file can be had: {line[:300]}"
     if isinstance(error, MemoryError) or (
-        isinstance(error, jax.errors.JaxRuntimeError) and EXHAUSTED in str(error)
+        isinstance(error, jax.errors.JaxRuntimeError) and measure.EXHAUSTED in str(error)
     ):
         return records.OUT_OF_MEMORY, codes.OUT_OF_MEMORY, f"{type(error).__name__}: {line}"
     return None
@@ -248,7 +248,7 @@ def _ending(error: BaseException) -> tuple[str, int, str] | None:
 
 def _is_disk(error: BaseException) -> bool:
     # A full disk reaches us from Orbax as a ValueError with the words of what wrote.
-    words = (EXHAUSTED, *map(os.strerror, DISK))
+    words = (measure.EXHAUSTED, *map(os.strerror, DISK))
     return isinstance(error, ValueError) and any(phrase in str(error) for phrase in words)
 
 

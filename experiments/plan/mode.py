@@ -51,12 +51,15 @@ def plan(asked: Asked, chosen: list[str], workdir: str) -> int:
         out.print(f"{target}: {answer['outcome']} {answer.get('reason', '')}", markup=False)
         found[target] = _judged(config, target, answer)
     record = _record(config, {target: found[target] for target in chosen})
-    at = folder / f"{config.name}-{settings.identity(config)}.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(at, record)
     show(out, record)
-    out.print(f"compiled for these devices, run on none; recorded in {at}", markup=False)
+    _keep(out, folder / f"{config.name}-{settings.identity(config)}.json", record)
     return 0
+
+
+def _keep(out: Console, at: Path, record: dict[str, Any]) -> None:
+    at.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(at, record)
+    out.print(f"compiled for these devices, run on none; recorded in {at}", markup=False)
 
 
 def _judged(config: Config, target: str, answer: pool.Answer) -> dict[str, Any]:
@@ -98,9 +101,9 @@ def show(out: Console, record: dict[str, Any]) -> None:
              "compute ms", "memory ms", "bound by", "compiler's ms", "compiled in s")  # fmt: skip
     rows = [_row(target, answer) for target, answer in record["compiled_for"].items()]
     out.print(tables.plain(heads, rows, left=("compiled for", "fits", "bound by")))
-    train_ = record["config"]["train"]
+    batch_size = record["config"]["train"]["batch_size"]
     out.print(
-        f"One training step of {train_['batch_size']} sequences. fits: in {record['share']:.0%} of the "
+        f"One training step of {batch_size} sequences. fits: in {record['share']:.0%} of the "
         "memory. compute, memory: the least time, by the device's peak and bandwidth. compiler's: its own "
         "estimate, which counts a loop's body once."
     )
@@ -146,14 +149,11 @@ def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
 
     found = dict(pool.side_by_side(chosen, work, os.cpu_count() or 1))
     record = _record(config, {}) | {"longest": {target: found[target] for target in chosen}}
-    at = folder / f"longest-{config.name}-{settings.identity(config)}.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(at, record)
     rows = [[name, *(_length(found[target][name]) for target in chosen)] for name in names]
     out.print(
         tables.plain(["trains up to, tokens", *map(_title, chosen)], rows, left=("trains up to, tokens",))
     )
-    out.print(f"compiled for these devices, run on none; recorded in {at}", markup=False)
+    _keep(out, folder / f"longest-{config.name}-{settings.identity(config)}.json", record)
     return 0
 
 

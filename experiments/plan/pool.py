@@ -3,7 +3,6 @@
 import concurrent.futures
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 
 from experiments import files, provenance, settings
 from experiments.checks import UsageError
-from experiments.config import flat
 from experiments.plan import worker
 from experiments.plan.devices import DEVICES
 
@@ -110,10 +108,9 @@ def _started(target: str) -> subprocess.Popen[str]:
 
 
 def _key(target: str, path: str, overrides: list[str], programs: tuple[str, ...]) -> str:
-    config = flat(settings.load(path, overrides))
-    decisive = {field: value for field, value in config.items() if field not in settings.INCIDENTAL}
+    identity = settings.identity(settings.load(path, overrides))
     versions = {name: _version(name) for name in (*ALWAYS, *COMPILERS.values())}
-    whole = [target, programs, decisive, provenance.code_sha256(), versions]
+    whole = [target, programs, identity, provenance.code_sha256(), versions]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 

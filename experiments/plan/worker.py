@@ -25,7 +25,6 @@ from experiments.tasks.task import Task
 
 COMPILED, FAILED = "compiled", "failed"  # outcomes, beside records.OUT_OF_MEMORY_COMPILED
 HERE = "cpu"  # the device that is here
-EXHAUSTED = "RESOURCE_EXHAUSTED"
 
 
 def environment() -> dict[str, str]:
@@ -55,7 +54,7 @@ def compiled(config: Config, task: Task, target: str, programs: Sequence[str]) -
         try:
             done = lowered.compile(program.options(config, platform))
         except jax.errors.JaxRuntimeError as error:
-            if EXHAUSTED not in str(error):
+            if measure.EXHAUSTED not in str(error):
                 raise
             return {"outcome": records.OUT_OF_MEMORY_COMPILED, "reason": _first_line(error)}
         memory[name] = measure.compiled_memory(done)
@@ -91,7 +90,7 @@ def _place(target: str) -> tuple[Any, str]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return str(error).strip().partition("\n")[0]
 
 
 def main(target: str) -> None:
