@@ -7,6 +7,7 @@ from typing import Any
 import attention
 from experiments import measure
 from experiments.plan import pool
+from experiments.plan.worker import FAILED
 
 STEPS = 8  # lengths between one power of two and the next that are told apart
 MOST = 2**24  # tokens; what trains there is said to train beyond
@@ -62,17 +63,23 @@ def _guess(tried: dict[int, int | None], room: float) -> float:
 
 
 def of_target(ask: pool.Ask, capacity: int, start: int) -> dict[str, Any]:
-    """The longest sequence that trains on a target, in the share of its memory that a run may take."""
-    reasons = []
+    """The longest sequence that trains on a target, in the share of its memory that a run may take.
+
+    "failed" are lengths at which the compiler failed: whether they fit is not known, and `length` is the most
+    that is.
+    """
+    reasons, failed = [], []
 
     def total(length: int) -> int | None:
         answer = ask([f"--config.task.length={length}"])
         if "memory" in answer:
             return answer["memory"]["training_step"]["total"]
         reasons.append(f"{length}: {answer['outcome']}: {answer['reason']}")
+        if answer["outcome"] == FAILED:
+            failed.append(length)
         return None
 
-    return search(total, measure.SHARE * capacity, start) | {"reasons": reasons}
+    return search(total, measure.SHARE * capacity, start) | {"reasons": reasons, "failed": failed}
 
 
 def overrides_of(variant: str, chosen: str, overrides: list[str]) -> list[str]:

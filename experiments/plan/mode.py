@@ -158,9 +158,10 @@ def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
 
 
 def _length(found: dict[str, Any]) -> str:
+    failed = f" (compiler failed at {min(found['failed']):,})" if found["failed"] else ""
     if found["length"] is None:
-        return "none"
-    return f"{found['length']:,}" + ("" if found["beyond"] else " or more")
+        return f"none{failed}"
+    return f"{found['length']:,}" + ("" if found["beyond"] else " or more") + failed
 
 
 def _title(target: str) -> str:

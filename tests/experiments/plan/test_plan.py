@@ -60,6 +60,13 @@ def test_the_longest_is_found_by_compiling(tmp_path, capsys, monkeypatch):
     assert f"full: {found['length']:,}" in capsys.readouterr().out
 
 
+def test_a_length_at_which_the_compiler_fails_is_not_said_not_to_fit(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(pool, "_started", lambda _: started("pass")(_))
+    assert launch.main(command(tmp_path, "--mode=plan", "--target=cpu", "--longest")) == 0
+    assert planned(tmp_path)["longest"]["cpu"]["full"]["failed"]
+    assert "full: none (compiler failed at 8)" in capsys.readouterr().out
+
+
 def started(code):
     return lambda _: subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
