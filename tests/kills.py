@@ -31,6 +31,7 @@ PAGE = ROOT / "docs" / "kills.md"
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 CHANGES = {"train.steps": 60, "train.eval_every": 15, "train.checkpoint_every": 10, "seeds": "(0,1,2)"}
 AT_ONCE = (1, 3)  # seeds in one program, in turns
+UNHANDLED = ("starting", "ended")  # where a signal may meet Python's own handling of it
 MOST_LATE = 10  # trials in a row whose run had ended before the signal came
 
 
@@ -84,10 +85,10 @@ def where(workdir: Path) -> str:
 
 
 def expected_codes(number: int, place: str) -> set[int]:
-    """How a process may end that got the signal; while starting it may not handle any yet."""
+    """How a process may end that got the signal; outside the run it handles none."""
     if number == signal.SIGKILL:
         return {-number}
-    return {EXIT_CODES[signal.Signals(number)]} | ({-number} if place == "starting" else set())
+    return {EXIT_CODES[signal.Signals(number)]} | ({-number} if place in UNHANDLED else set())
 
 
 def in_time(attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -113,7 +114,9 @@ def trial(copy: Path, workdir: Path, at_once: int, delay: float, number: int) ->
     process.send_signal(number)
     errors = process.communicate()[1].decode()
     codes = [process.returncode]
-    if "Traceback" in errors and place != "starting":
+    if where(workdir) == "ended":  # it got there between the look and the signal
+        place = "ended"
+    if "Traceback" in errors and place not in UNHANDLED:
         return {"where": place, "codes": codes, "error": errors[-2000:]}
     if codes == [0]:
         return {"where": place, "codes": codes}

@@ -23,6 +23,7 @@ def test_three_runs_killed_at_random_end_as_if_nothing_had_happened():
         (signal.SIGTERM, "training", [130, 0], False),
         (signal.SIGTERM, "training", [-15, 0], False),
         (signal.SIGTERM, "starting", [-15, 0], True),
+        (signal.SIGTERM, "ended", [-15, 0], True),
         (signal.SIGINT, "saving", [130, 0], True),
         (signal.SIGINT, "saving", [130, 75, 0], False),
         (signal.SIGINT, "saving", [130, 75], False),
