@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
             return one_by_one(options, overrides)
         if options.mode == "plan":
             asked = planning.Asked(options.config[0], overrides, configs[0])
-            chosen = planning.targets(options.target)
+            chosen = planning.targets(options.target, configs[0])
             if options.longest:
                 return planning.longest(asked, chosen, options.longest, options.workdir)
             return planning.plan(asked, chosen, options.workdir)

@@ -11,6 +11,7 @@ from attention.matrix import attention_matrix
 from attention.merge import merge
 from attention.pooled import Pooled
 from attention.registry import capabilities, hyperparameters, make, names
+from attention.sharded import attend_sharded
 from attention.window import Window
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Pooled",
     "SoftmaxAttention",
     "Window",
+    "attend_sharded",
     "attend_with_entropy",
     "attention_matrix",
     "capabilities",

@@ -3,7 +3,7 @@
 from jaxtyping import Array, Float
 
 from attention.blockwise import Sides, blockwise
-from attention.dropout import for_tokens
+from attention.dropout import Dropout
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.tiles import refine, slab_or_tiles, tiles_between
@@ -22,7 +22,7 @@ def band_attention(
     key_block: int | None,
     logits: Logits,
     dropout_rate: float,
-    rng,
+    dropout: Dropout | None,
 ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
     """Exact softmax over the keys `before` positions back to `after` ahead (None: all) that `mask` allows.
 
@@ -41,7 +41,7 @@ def band_attention(
     else:
         tiles = slab_or_tiles(*default_band(query_length, key_length, before, after), query_block, key_block)
         tiles = refine(tiles, query_side, key_side) if mask.given() else tiles
-    sides = Sides(query_side, key_side, dropout=for_tokens(rng, dropout_rate, query.shape, value.shape))
+    sides = Sides(query_side, key_side, dropout=dropout)
     return blockwise(
         query, key, value, tiles=tiles, visible=visible, sides=sides, logits=logits, dropout_rate=dropout_rate
     )

@@ -88,29 +88,48 @@ def blockwise(
     Differentiated by its own backward: jax refuses forward mode through it (jvp, linearize, jacfwd), but not
     over its gradient (hessian); a gradient of the gradient it refuses unless each block has one tile.
     """
-    batch, query_length, num_heads, _ = query.shape
-    key_length, num_kv_heads = key.shape[1], key.shape[2]
-    query = query.reshape(batch, query_length, num_kv_heads, -1, query.shape[3]).transpose(0, 2, 3, 1, 4)
-    key, value = key.transpose(0, 2, 1, 3), value.transpose(0, 2, 1, 3)
-    padded_query, padded_key = tiles.starts.shape[0] * tiles.query_block, max(tiles.key_length, key_length)
-    query = _pad(query, padded_query, axis=3)
-    key, value = _pad(key, padded_key, axis=2), _pad(value, padded_key, axis=2)
-    sides = _pad_sides(sides, padded_query, padded_key)
+    padded = tiles.starts.shape[0] * tiles.query_block, max(tiles.key_length, key.shape[1])
     static = program(tiles, visible, logits, dropout_rate)
-    both: Any = _attend(static, query, key, value, sides, schedule(tiles))
+    both: Any = _attend(static, *laid_out(query, key, value, sides, padded), schedule(tiles))
     output, lse = both
-    output = output.transpose(0, 3, 1, 2, 4).reshape(batch, padded_query, num_heads, -1)
-    lse = lse.transpose(0, 3, 1, 2).reshape(batch, padded_query, num_heads)
-    return output[:, :query_length], lse[:, :query_length]
+    return put_back(output, lse, query.shape)
+
+
+def laid_out(query, key, value, sides: Sides, padded: tuple[int, int]):
+    """query B K G T H, key B K S H, value B K S V and the sides, for `padded` queries and keys."""
+    batch, _, _, head_dim = query.shape
+    query = query.reshape(batch, query.shape[1], key.shape[2], -1, head_dim).transpose(0, 2, 3, 1, 4)
+    key, value = (_pad(x.transpose(0, 2, 1, 3), padded[1], axis=2) for x in (key, value))
+    return _pad(query, padded[0], axis=3), key, value, _pad_sides(sides, *padded)
+
+
+def put_back(output, lse, query_shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """B K G T V and B K G T as B T N V and B T N, for a query of that shape."""
+    batch, length, num_heads, _ = query_shape
+    output = output.transpose(0, 3, 1, 2, 4).reshape(batch, output.shape[3], num_heads, -1)
+    lse = lse.transpose(0, 3, 1, 2).reshape(batch, lse.shape[3], num_heads)
+    return output[:, :length], lse[:, :length]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(program: _Program, query, key, value, sides: Sides, schedule: _Schedule):
-    """query B K G T H, key B K S H, value B K S V -> B K G T V and B K G T."""
-    return _forward(program, query, key, value, sides, schedule)[0]
+    return forward(program, query, key, value, sides, schedule)
 
 
-def _forward(program: _Program, query, key, value, sides: Sides, schedule: _Schedule):
+def _attend_forward(program: _Program, *arrays):
+    output, lse = forward(program, *arrays)
+    return (output, lse), (*arrays, output, lse)
+
+
+def _attend_backward(program: _Program, residuals, cotangents):
+    return *gradients(program, residuals, cotangents, residuals[0].dtype), None, None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def forward(program: _Program, query, key, value, sides: Sides, schedule: _Schedule):
+    """query B K G T H, key B K S H, value B K S V -> B K G T V and B K G T, in float32 or wider."""
     wide = jnp.promote_types(query.dtype, jnp.float32)
 
     def block(c):
@@ -145,10 +164,14 @@ def _forward(program: _Program, query, key, value, sides: Sides, schedule: _Sche
 
     blocks = lax.map(block, jnp.arange(schedule.starts.shape[0]))
     output, lse = (_join(x, axis=3) for x in blocks)
-    return (output, lse), (query, key, value, sides, schedule, output, lse)
+    return output, lse
 
 
-def _backward(program: _Program, residuals, cotangents):
+def gradients(program: _Program, residuals, cotangents, dtype):
+    """Of query, key and value, in this dtype. `residuals` end in the output and the log-sum-exp.
+
+    If these are of more keys than are given here, so is the softmax: the gradients are its own.
+    """
     query, key, value, sides, schedule, output, lse = residuals
     d_output, d_lse = cotangents
     wide = jnp.promote_types(query.dtype, jnp.float32)
@@ -182,14 +205,11 @@ def _backward(program: _Program, residuals, cotangents):
             return d_query + _dot("BKGTS,BKSH->BKGTH", d_logit, k, wide), d_key, d_value
 
         d_query, d_key, d_value = visit_tiles(program, schedule, c, visit, (jnp.zeros(q.shape, wide), *carry))
-        return (d_key, d_value), d_query.astype(query.dtype)
+        return (d_key, d_value), d_query.astype(dtype)
 
     zeros = jnp.zeros(key.shape, wide), jnp.zeros(value.shape, wide)
     (d_key, d_value), blocks = lax.scan(block, zeros, jnp.arange(schedule.starts.shape[0]))
-    return _join(blocks, axis=3), d_key.astype(key.dtype), d_value.astype(value.dtype), None, None
-
-
-_attend.defvjp(_forward, _backward)
+    return _join(blocks, axis=3), d_key.astype(dtype), d_value.astype(dtype)
 
 
 def start_of(program: _Program, schedule: _Schedule, c, m):

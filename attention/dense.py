@@ -37,6 +37,7 @@ class Dense(SoftmaxAttention):
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=True,
             cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            sequence_parallel=False,
             exact=True, equivariant=True, learned=False, time="O(T^2)", memory="O(T^2)",
         )  # fmt: skip
 

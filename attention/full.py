@@ -8,8 +8,10 @@ from attention.band import band_attention
 from attention.blocks import full_blocks
 from attention.check import check_block_fields, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
+from attention.dropout import for_tokens
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
+from attention.ring import ring_attention
 from attention.visibility import default_band
 
 
@@ -40,6 +42,7 @@ class Full(SoftmaxAttention):
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=True,
             cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            sequence_parallel=True,
             exact=True, equivariant=True, learned=False, time="O(T^2)", memory="O(T)",
         )  # fmt: skip
 
@@ -59,12 +62,21 @@ class Full(SoftmaxAttention):
         )
 
     def _attend(self, query, key, value, mask, *, params, rng, gates):
-        rows = query.shape[0] * query.shape[2]
-        query_block, key_block = full_blocks(rows, query.shape[1], key.shape[1])
         return band_attention(
             query, key, value, mask, before=None, after=0 if mask.causal else None,
-            query_block=self.query_block or query_block,
-            key_block=self.key_block or key_block,
-            logits=Logits.of(self, query.shape[3]),
-            dropout_rate=self.dropout_rate, rng=rng,
+            **self._blocks(query, key), logits=Logits.of(self, query.shape[3]),
+            dropout_rate=self.dropout_rate,
+            dropout=for_tokens(rng, self.dropout_rate, query.shape, value.shape),
         )  # fmt: skip
+
+    def _attend_shard(self, query, key, value, mask, *, axis_name, dropout):
+        return ring_attention(
+            query, key, value, mask, axis_name=axis_name,
+            **self._blocks(query, key), logits=Logits.of(self, query.shape[3]),
+            dropout_rate=self.dropout_rate, dropout=dropout,
+        )  # fmt: skip
+
+    def _blocks(self, query, key) -> dict[str, int]:
+        rows = query.shape[0] * query.shape[2]
+        query_block, key_block = full_blocks(rows, query.shape[1], key.shape[1])
+        return {"query_block": self.query_block or query_block, "key_block": self.key_block or key_block}

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from attention.check import check_call
+from attention.dropout import Dropout
 from attention.mask import Mask
 from attention.operands import is_empty, operands
 
@@ -34,6 +35,7 @@ class Capabilities:
     value_width: bool  # V may differ from H
     shared_key: bool  # the keys are the queries: `key` must be None
     decoding: bool  # has init_cache, prefill and step
+    sequence_parallel: bool  # `attend_sharded` shares a sequence among devices
     exact: bool  # softmax over exactly the keys that it declares, no approximation
     equivariant: bool  # unmasked, permuting the tokens permutes the output
     learned: bool  # `init` gives trainable parameters
@@ -194,6 +196,23 @@ class SoftmaxAttention(Attention):
         gates: Float[Array, "B T N F"] | None,
     ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
         """`attend` for arguments that fit, as `_call` has them."""
+
+    def _attend_shard(
+        self,
+        query: Float[Array, "B T N H"],
+        key: Float[Array, "B S K H"],
+        value: Float[Array, "B S K V"],
+        mask: Mask,
+        *,
+        axis_name: str,
+        dropout: Dropout | None,
+    ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
+        """`_attend` inside `shard_map` for one device's share of the sequence, T queries and S keys.
+
+        The shares are of equal length, in order along `axis_name`. `dropout` is that of these tokens.
+        """
+        del query, key, value, mask, axis_name, dropout
+        raise NotImplementedError(f"{self.name} cannot share a sequence among devices")
 
     def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         return self.attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]

@@ -82,6 +82,7 @@ class LSH(SoftmaxAttention):
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=False,
             cross_attention=False, grouped_queries=True, value_width=True, shared_key=True, decoding=False,
+            sequence_parallel=False,
             exact=False, equivariant=False, learned=False, time="O(R T (R c + buckets))", memory="O(R^2 T)",
         )  # fmt: skip
 

@@ -71,6 +71,7 @@ class Pooled(SoftmaxAttention):
         return Capabilities(
             causal=True, two_sided=True, interior_padding=False, segments=False, explicit_positions=False,
             cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            sequence_parallel=False,
             exact=False, equivariant=False, learned=self.pooling == "learned",
             time="O(T ((w + P) L + T / P^L))", memory="O(T)",
         )  # fmt: skip

@@ -7,6 +7,8 @@ from attention.band import band_attention
 from attention.blocks import band_block
 from attention.check import check_block_fields, check_count, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
+from attention.dropout import for_tokens
+from attention.halo import with_halo
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
 from attention.visibility import default_band
@@ -42,6 +44,7 @@ class Window(SoftmaxAttention):
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=True,
             cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            sequence_parallel=True,
             exact=True, equivariant=False, learned=False, time="O(T w)", memory="O(T)",
         )  # fmt: skip
 
@@ -61,14 +64,23 @@ class Window(SoftmaxAttention):
         )
 
     def _attend(self, query, key, value, mask, *, params, rng, gates):
+        dropout = for_tokens(rng, self.dropout_rate, query.shape, value.shape)
+        return self._near(query, key, value, mask, *self._band(mask.causal), dropout)
+
+    def _attend_shard(self, query, key, value, mask, *, axis_name, dropout):
         before, after = self._band(mask.causal)
+        key, value, mask, dropout, halo = with_halo(key, value, mask, dropout, before, after, axis_name)
+        # The last query is taken to stand at the last key, and stands as many before it as come after.
+        return self._near(query, key, value, mask, before + halo, after - halo, dropout)
+
+    def _near(self, query, key, value, mask, before: int, after: int, dropout):
         rows = query.shape[0] * query.shape[2]
         query_block = self.query_block or band_block(rows, before + after + 1, query.shape[1])
         return band_attention(
             query, key, value, mask, before=before, after=after,
             query_block=query_block, key_block=self.key_block,
             logits=Logits.of(self, query.shape[3]),
-            dropout_rate=self.dropout_rate, rng=rng,
+            dropout_rate=self.dropout_rate, dropout=dropout,
         )  # fmt: skip
 
     def _band(self, causal: bool) -> tuple[int, int]:

@@ -69,6 +69,10 @@ def get_config() -> Any:
     )  # seeds that train as one program; None: as many as there is room for
     train.deterministic = True  # the same bits each time, on a GPU too; speed is measured without it
 
+    mesh = config.mesh = ConfigDict()  # devices: data x sequence of them, each with all parameters
+    mesh.data = 1  # shares of each batch
+    mesh.sequence = 1  # shares of each sequence; for attention that can (README, capabilities)
+
     evaluation = config.eval = ConfigDict()
     evaluation.batch_size = 8  # over all devices
     evaluation.timed_steps = (

@@ -113,6 +113,8 @@ RULES: dict[str, Rule] = {
     "train.entropy_penalty": ("a finite number", is_number),
     "train.seeds_at_once": optional(count(1)),
     "train.deterministic": FLAG,
+    "mesh.data": count(1, WIDEST),
+    "mesh.sequence": count(1, WIDEST),
     "eval.batch_size": count(1, WIDEST),
     "eval.timed_steps": count(0),
 }
@@ -164,6 +166,7 @@ def check_together(config: Config, variant: attention.Attention, task: Task) -> 
     if config.train.entropy_penalty and (reason := attention.no_entropy(variant)):
         refuse("train.entropy_penalty", config.train.entropy_penalty, f"0: {reason}")
     _check_capable(model, variant, task)
+    _check_shares(config, variant, task)
 
 
 def _check_capable(model: Config, variant: attention.Attention, task: Task) -> None:
@@ -175,6 +178,25 @@ def _check_capable(model: Config, variant: attention.Attention, task: Task) -> N
         refuse("model.num_kv_heads", model.num_kv_heads, f"None with attention {variant.name}")
     if not able.value_width and model.value_dim not in (None, model.head_dim):
         refuse("model.value_dim", model.value_dim, f"None with attention {variant.name}")
+
+
+def _check_shares(config: Config, variant: attention.Attention, task: Task) -> None:
+    data, sequence, train = config.mesh.data, config.mesh.sequence, config.train
+    sizes = {
+        "train.batch_size": (train.batch_size, data * train.num_microbatches),
+        "eval.batch_size": (config.eval.batch_size, data),
+        "task.length": (task.length, sequence),
+        **{f"task.eval_lengths[{i}]": (length, sequence) for i, length in enumerate(task.eval_lengths)},
+    }
+    for field, (size, shares) in sizes.items():
+        if size % shares:
+            refuse(field, size, f"a multiple of {shares}, with config.mesh={data}x{sequence}")
+    if sequence > 1 and not variant.capabilities.sequence_parallel:
+        refuse("mesh.sequence", sequence, f"1 with attention {variant.name}")
+    if sequence > 1 and train.entropy_penalty:
+        refuse("train.entropy_penalty", train.entropy_penalty, f"0 with mesh.sequence={sequence}")
+    if data * sequence > 1 and train.seeds_at_once not in (None, 1):
+        refuse("train.seeds_at_once", train.seeds_at_once, f"1 or None with config.mesh={data}x{sequence}")
 
 
 def check_data(task: Task) -> None:

@@ -10,7 +10,7 @@ from scipy import stats
 from experiments import provenance, records
 from experiments.config import flat
 from experiments.records import Record
-from experiments.settings import incidental
+from experiments.settings import LATER, incidental
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
@@ -40,7 +40,7 @@ def labels(one: Record, other: Record) -> list[str]:
 
     A phrase for each, as the other record has it: "model.num_heads=4", "other code".
     """
-    theirs = flat(other["config"])
+    theirs = LATER | flat(other["config"])
     phrases = [
         f"{name}={theirs[name]}" if name in theirs else f"no {name}" for name in _other_settings(one, other)
     ]
@@ -52,7 +52,7 @@ def labels(one: Record, other: Record) -> list[str]:
 
 def _other_settings(one: Record, other: Record) -> list[str]:
     """Fields of the config that may change a number and differ, beside attention and where its data lie."""
-    ours, theirs = flat(one["config"]), flat(other["config"])
+    ours, theirs = (LATER | flat(record["config"]) for record in (one, other))
     names = sorted(ours.keys() | theirs.keys())
     differing = [name for name in names if ours.get(name) != theirs.get(name)]
     beside = (*incidental(theirs), "task.data_dir")

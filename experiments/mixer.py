@@ -5,9 +5,10 @@ from typing import Any
 
 import jax
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
-from attention import Attention, Mask, attend_with_entropy
+from attention import Attention, Mask, attend_sharded, attend_with_entropy
 from experiments.positions import rotary
 
 
@@ -17,6 +18,7 @@ class AttentionMixer(nnx.Module):
     A variant whose keys are its queries gets no key projection. What a variant learns are parameters of the
     mixer. Without an rng the variant runs as in evaluation: no dropout, and no draws. In training
     `with_entropy` leaves the sum of the entropies of all rows of weights as an `nnx.Intermediate`.
+    The devices of `mesh` share each sequence.
     """
 
     def __init__(
@@ -34,13 +36,14 @@ class AttentionMixer(nnx.Module):
         dtype: Any,
         rngs: nnx.Rngs,
         with_entropy: bool = False,
+        mesh: Mesh | None = None,
     ):
         def project(*features: int) -> nnx.LinearGeneral:
             return nnx.LinearGeneral(
                 model_dim, features, use_bias=False, kernel_init=kernel_init, dtype=dtype, rngs=rngs
             )
 
-        self.variant, self.rotate, self.with_entropy = variant, rotate, with_entropy
+        self.variant, self.rotate, self.with_entropy, self.mesh = variant, rotate, with_entropy, mesh
         self.query = project(num_heads, head_dim)
         self.key = None if variant.capabilities.shared_key else project(num_kv_heads, head_dim)
         self.value = project(num_kv_heads, value_dim)
@@ -69,6 +72,8 @@ class AttentionMixer(nnx.Module):
         if self.with_entropy and rng is not None:
             mixed, entropy = attend_with_entropy(variant, query, key, value, mask, **options)
             self.sow(nnx.Intermediate, "entropy", entropy.sum())
+        elif self.mesh is not None:
+            mixed, _ = attend_sharded(variant, query, key, value, mask, mesh=self.mesh, **options)
         else:
             mixed = variant(query, key, value, mask, **options)
         return self.output(mixed)

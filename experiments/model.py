@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from attention import Attention, Mask
@@ -179,9 +180,15 @@ def _mean(x: Float[Array, "B T D"], valid: Bool[Array, "B T"] | None) -> Float[A
 
 
 def build(
-    model: Config, variant: Attention, task: Task, rngs: nnx.Rngs, *, with_entropy: bool = False
+    model: Config,
+    variant: Attention,
+    task: Task,
+    rngs: nnx.Rngs,
+    *,
+    with_entropy: bool = False,
+    mesh: Mesh | None = None,
 ) -> Transformer:
-    """The model of a config: the variant in every layer; `with_entropy` as AttentionMixer has it."""
+    """The model of a config: the variant in every layer; the rest as AttentionMixer has it."""
     max_length = model.max_length or max((task.length, *task.eval_lengths))
 
     def make_mixer(layer: int, rngs: nnx.Rngs) -> AttentionMixer:
@@ -198,6 +205,7 @@ def build(
             dtype=jnp.dtype(model.compute_dtype),
             rngs=rngs,
             with_entropy=with_entropy,
+            mesh=mesh,
         )
 
     return Transformer(model, task, make_mixer, max_length=max_length, rngs=rngs)

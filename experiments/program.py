@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from experiments import data, measure, train
+from experiments import data, layout, measure, train
 from experiments.config import Config
 from experiments.tasks.task import Task
 
@@ -54,16 +55,17 @@ class Program:
 def build(config: Config, task: Task, num_seeds: int = 1) -> Program:
     """Compile for the config's shapes. Nothing is allocated on the device."""
     platform = jax.devices()[0].platform
+    mesh = layout.mesh(config)
     compiled = {
         name: _compile(function, *inputs, options=options(config, platform))
-        for name, (function, inputs) in functions(config, task, num_seeds).items()
+        for name, (function, inputs) in functions(config, task, num_seeds, mesh).items()
     }
     init, programs = compiled.pop("init")[0], compiled
     return Program(
         config,
         task,
         num_seeds,
-        _for_seeds(train.abstract_state(config, task), num_seeds),
+        _abstract_state(config, task, num_seeds, mesh),
         init,
         programs["training_step"][0],
         {length: programs[forward_name(task, length)][0] for length in _lengths(task)},
@@ -73,18 +75,27 @@ def build(config: Config, task: Task, num_seeds: int = 1) -> Program:
     )
 
 
-def functions(config: Config, task: Task, num_seeds: int = 1) -> dict[str, tuple[Any, tuple[Any, ...]]]:
-    """What there is to compile: jitted functions, and the shapes that each is for, by name."""
-    seeds = jax.ShapeDtypeStruct((num_seeds,), jnp.int32)
-    active = jax.ShapeDtypeStruct((num_seeds,), jnp.bool_)
-    state = _for_seeds(train.abstract_state(config, task), num_seeds)
+def functions(
+    config: Config, task: Task, num_seeds: int = 1, mesh: Mesh | None = None
+) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """What there is to compile: jitted functions, and the shapes that each is for, by name.
+
+    They are for the devices of `mesh`, which have the config's shape; None is one device here.
+    """
+    seeds, active = (jax.ShapeDtypeStruct((num_seeds,), dtype) for dtype in (jnp.int32, jnp.bool_))
+    seeds, active = layout.copied(mesh, (seeds, active))
+    state = _abstract_state(config, task, num_seeds, mesh)
     batch = _for_seeds(data.abstract_batch(task, config.train.batch_size), num_seeds)
-    init = jax.jit(_over_seeds(functools.partial(train.init_state, config, task), num_seeds))
-    step = jax.jit(_over_seeds(_if_active(train.train_step(config, task)), num_seeds), donate_argnums=0)
+    batch = layout.of_batch(mesh, batch, leading=1)
+    compiled_for = functools.partial(jax.jit, out_shardings=layout.everywhere(mesh))
+    init = compiled_for(_over_seeds(functools.partial(train.init_state, config, task), num_seeds))
+    step = compiled_for(
+        _over_seeds(_if_active(train.train_step(config, task, mesh)), num_seeds), donate_argnums=0
+    )
     found = {"init": (init, (seeds,)), "training_step": (step, (state, batch, seeds, active))}
     for length in _lengths(task):
-        inputs = data.abstract_batch(task, config.eval.batch_size, length)
-        forward = jax.jit(_over_seeds(train.eval_step(config, task), num_seeds, shared=(1,)))
+        inputs = layout.of_batch(mesh, data.abstract_batch(task, config.eval.batch_size, length))
+        forward = compiled_for(_over_seeds(train.eval_step(config, task, mesh), num_seeds, shared=(1,)))
         found[forward_name(task, length)] = forward, (state.params, inputs)
     return found
 
@@ -101,6 +112,10 @@ def _lengths(task: Task) -> tuple[int, ...]:
 def forward_name(task: Task, length: int) -> str:
     """Under which a record has the memory of the forward pass at a length."""
     return "forward" if length == task.length else f"forward_{length}"
+
+
+def _abstract_state(config: Config, task: Task, num_seeds: int, mesh: Mesh | None) -> Any:
+    return layout.copied(mesh, _for_seeds(train.abstract_state(config, task), num_seeds))
 
 
 def _for_seeds(tree: Any, num_seeds: int) -> Any:

@@ -32,6 +32,8 @@ BAD_VALUES = (flags.Error, ValueError, TypeError, RecursionError, MemoryError)  
 INCIDENTAL = (
     "name", "seeds", "train.checkpoint_every", "train.log_every", "train.seeds_at_once", "eval.timed_steps",
 )  # fmt: skip
+# Fields that came when there were results already. With these values they say what was so before.
+LATER = {"mesh.data": 1, "mesh.sequence": 1}
 
 
 def load(path: str, overrides: list[str]) -> Config:
@@ -85,7 +87,11 @@ def identity(config: Config) -> str:
     """Ten hexadecimal digits that differ where two configs ask for different numbers."""
     fields = flat(config)
     left_out = incidental(fields)
-    deciding = {field: _number(value) for field, value in fields.items() if field not in left_out}
+    deciding = {
+        field: _number(value)
+        for field, value in fields.items()
+        if field not in left_out and LATER.get(field, ...) != value
+    }
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:10]
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
 from experiments import model, objective, optimizer, settings
@@ -44,14 +45,14 @@ def abstract_state(config: Config, task: Task) -> TrainState:
     return jax.eval_shape(_init(config, task), 0)
 
 
-def train_step(config: Config, task: Task) -> jax.stages.Wrapped:
+def train_step(config: Config, task: Task, mesh: Mesh | None = None) -> jax.stages.Wrapped:
     """(state, batch, seed int32) -> (state, metrics), compiled once for all seeds; the old state is donated.
 
     Metrics, scalars: `loss` (nats), `grad_norm` before clipping, `param_norm` after the step,
     `learning_rate`, and `entropy` (nats) where it is penalised. Dropout and the variant's draws come from
-    (seed, step).
+    (seed, step). The devices of `mesh` share batches and sequences; None is one device.
     """
-    gradient = _gradient(config, task)
+    gradient = _gradient(config, task, mesh)
     transform = optimizer.make(config.optimizer, config.train.steps)
     learning_rate = optimizer.schedule(config.optimizer, config.train.steps)
 
@@ -71,15 +72,17 @@ def train_step(config: Config, task: Task) -> jax.stages.Wrapped:
     return jax.jit(step, donate_argnums=0)
 
 
-def eval_step(config: Config, task: Task) -> jax.stages.Wrapped:
+def eval_step(config: Config, task: Task, mesh: Mesh | None = None) -> jax.stages.Wrapped:
     """(params, batch) -> {metric: (sum, weight)} of the task, compiled once for each shape."""
-    forward = _forward(config, task)
+    forward = _forward(config, task, mesh)
     return jax.jit(lambda params, batch: task.losses(forward(params, batch, None)[0], batch))
 
 
-def _gradient(config: Config, task: Task) -> Callable[[Params, Batch, Array], tuple[Params, Metrics]]:
+def _gradient(
+    config: Config, task: Task, mesh: Mesh | None
+) -> Callable[[Params, Batch, Array], tuple[Params, Metrics]]:
     """Of the objective over a batch, taken in `train.num_microbatches` parts; and what is reported."""
-    forward, parts = _forward(config, task), config.train.num_microbatches
+    forward, parts = _forward(config, task, mesh), config.train.num_microbatches
 
     def share(params: Params, part: Batch, whole: objective.Totals, rng: Array) -> tuple[Array, Metrics]:
         logits, entropy = forward(params, part, rng)
@@ -106,9 +109,11 @@ def _gradient(config: Config, task: Task) -> Callable[[Params, Batch, Array], tu
     return gradient
 
 
-def _forward(config: Config, task: Task) -> Callable[[Params, Batch, Array | None], tuple[Array, Any]]:
+def _forward(
+    config: Config, task: Task, mesh: Mesh | None
+) -> Callable[[Params, Batch, Array | None], tuple[Array, Any]]:
     """Logits, and the sum of the entropies of all rows of attention weights where it is penalised."""
-    graph, _ = nnx.split(nnx.eval_shape(lambda: _build(config, task, nnx.Rngs(0))))
+    graph, _ = nnx.split(nnx.eval_shape(lambda: _build(config, task, nnx.Rngs(0), mesh)))
 
     def forward(params: Params, batch: Batch, rng: Array | None) -> tuple[Array, Any]:
         built: Any = nnx.merge(graph, params)
@@ -133,9 +138,12 @@ def _init(config: Config, task: Task) -> Callable[[Seed], TrainState]:
     return jax.jit(init)
 
 
-def _build(config: Config, task: Task, rngs: nnx.Rngs) -> model.Transformer:
+def _build(config: Config, task: Task, rngs: nnx.Rngs, mesh: Mesh | None = None) -> model.Transformer:
     with_entropy = config.train.entropy_penalty != 0
-    return model.build(config.model, settings.variant(config), task, rngs, with_entropy=with_entropy)
+    shared = mesh if config.mesh.sequence > 1 else None
+    return model.build(
+        config.model, settings.variant(config), task, rngs, with_entropy=with_entropy, mesh=shared
+    )
 
 
 def _stream(seed: Seed, name: str) -> Array:

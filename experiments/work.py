@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jax
 
-from experiments import checkpoint, contents, grid, measure, program, records
+from experiments import checkpoint, contents, grid, layout, measure, program, records
 from experiments.contents import Cell, Record
 from experiments.fit import Fit, Report, checkpoints, fit
 
@@ -83,7 +83,15 @@ def shortage(built: program.Program) -> str | None:
         program.forward_name(built.task, length) for length in built.evaluate if length != built.task.length
     ]
     needed = max(memory["total"] for name, memory in built.memory.items() if name not in lengths)
-    return measure.shortage(needed, jax.devices()[0])
+    return _too_many(built, needed)
+
+
+def _too_many(built: program.Program, needed: int) -> str | None:
+    """Why a program that needs that much on each device does not fit."""
+    device = jax.devices()[0]
+    # The processors of one machine are several devices only in name: their memory is one.
+    together = layout.num_devices(built.config) if device.platform == "cpu" else 1
+    return measure.shortage(needed * together, device)
 
 
 def what_does_not_fit(built: program.Program) -> dict[str, str]:
@@ -96,7 +104,7 @@ def what_does_not_fit(built: program.Program) -> dict[str, str]:
     return {
         str(length): f"{records.OUT_OF_MEMORY_COMPILED}: {count} bytes"
         for length, count in needed.items()
-        if measure.shortage(count, jax.devices()[0])
+        if _too_many(built, count)
     }
 
 
@@ -140,7 +148,8 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
     ]
     grouped = {seed for group in record["groups"] for seed in group}
     fresh = [seed for seed in todo if seed not in grouped]
-    size = min(config.train.seeds_at_once or AT_ONCE, max(1, len(fresh)))
+    most = 1 if layout.num_devices(config) > 1 else AT_ONCE
+    size = min(config.train.seeds_at_once or most, max(1, len(fresh)))
     while fresh and size > 1 and _too_much(work, size, built):
         size = (size + 1) // 2
     record["groups"] += [fresh[start : start + size] for start in range(0, len(fresh), size)]

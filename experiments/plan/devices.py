@@ -1,6 +1,8 @@
 """Devices that a training step can be compiled for without having one, by their makers' figures."""
 
 import dataclasses
+import math
+import re
 from collections.abc import Mapping
 
 GB, GIB, TERA = 10**9, 2**30, 10**12
@@ -8,7 +10,7 @@ GB, GIB, TERA = 10**9, 2**30, 10**12
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """One device as jax counts them, and how XLA is told of it.
+    """One device as jax counts them, and how XLA is told of it; or a slice of `count` such devices.
 
     `memory` bytes; `bandwidth` bytes a second of it; `peak` operations a second of dense matrix products by
     the dtype that they are asked for in, at jax's default precision: float32 is multiplied as bfloat16 on a
@@ -22,17 +24,51 @@ class Device:
     bandwidth: float
     peak: Mapping[str, float]
     source: str
-    slice: str = ""  # of a TPU: the smallest that can be described
+    slice: str = ""  # the smallest that can be described, or the one that is asked for
+    per_chip: int = 1  # devices
+    count: int = 1
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of a TPU's topology
     gpu: Mapping[str, int | float] = dataclasses.field(default_factory=dict)  # of a GPU: what XLA asks for
 
 
+def find(target: str) -> Device:
+    """A device by its name, or a slice of a TPU as "tpu-v5e:4x4", or GPUs of one machine as "h200:8".
+
+    Raises ValueError, naming what is known.
+    """
+    name, colon, shape = target.partition(":")
+    if name not in DEVICES:
+        raise ValueError(f"{target} is unknown; known are {', '.join(DEVICES)}")
+    device = DEVICES[name]
+    if not colon:
+        return device
+    like = device.slice.partition(":")[2] if device.kind == "tpu" else "8"
+    if not re.fullmatch("x".join([r"[1-9]\d{0,3}"] * (like.count("x") + 1)), shape):
+        raise ValueError(f"{target} is no slice; one is written as {name}:{like}")
+    count = math.prod(map(int, shape.split("x"))) * device.per_chip
+    slice_ = f"{device.slice.partition(':')[0]}:{shape}" if device.kind == "tpu" else f"1x1x{shape}"
+    return dataclasses.replace(
+        device, name=target, title=f"{device.title}, {shape}", slice=slice_, count=count
+    )
+
+
 def _tpu(
-    name: str, title: str, gib: float, gb: float, tera: float, page: str, slice_: str, **options: str
+    name: str,
+    title: str,
+    gib: float,
+    gb: float,
+    tera: float,
+    page: str,
+    slice_: str,
+    per_chip: int = 1,
+    **options: str,
 ) -> Device:
     peak = {"bfloat16": tera * TERA, "float32": tera * TERA}
     source = f"https://cloud.google.com/tpu/docs/{page}"
-    return Device(name, "tpu", title, int(gib * GIB), gb * GB, peak, source, slice=slice_, options=options)
+    return Device(
+        name, "tpu", title, int(gib * GIB), gb * GB, peak, source,
+        slice=slice_, per_chip=per_chip, options=options,
+    )  # fmt: skip
 
 
 def _gpu(
@@ -40,7 +76,7 @@ def _gpu(
 ) -> Device:
     peak = {"bfloat16": bfloat16 * TERA, "float32": tf32 * TERA}
     source = f"openxla/xla: xla/backends/gpu/target_config/specs/{page}.txtpb; rates: NVIDIA's datasheet"
-    return Device(name, "gpu", title, memory, gb * GB, peak, source, gpu=gpu)
+    return Device(name, "gpu", title, memory, gb * GB, peak, source, slice="1x1x1", gpu=gpu)
 
 
 # A TPU v4 or v5p chip is one device of two cores; a TPU7x chip is two devices, and has half of it each.
@@ -52,7 +88,7 @@ DEVICES = {
         _tpu("tpu-v5e", "TPU v5e", 16, 819, 197, "v5e", "v5e:2x2"),
         _tpu("tpu-v5p", "TPU v5p", 95, 2765, 459, "v5p", "v5p:2x2x1"),
         _tpu("tpu-v6e", "TPU v6e", 32, 1638, 918, "v6e", "v6e:2x2"),
-        _tpu("tpu-7x", "TPU7x, half a chip", 96, 3690, 1153.5, "tpu7x", "tpu7x:2x2x1"),
+        _tpu("tpu-7x", "TPU7x, half a chip", 96, 3690, 1153.5, "tpu7x", "tpu7x:2x2x1", 2),
         _gpu(
             "a100", "NVIDIA A100 SXM 80GB", 85_100_068_864, 2039.04, 312, 156, "a100_sxm_80",
             major=8, cores=108, fpus=64, clock=1.41, shared_core=167_936, shared_block=166_912, l2=41_943_040,

@@ -62,15 +62,16 @@ def _guess(tried: dict[int, int | None], room: float) -> float:
     return min(length * (room / needed) ** (1 / slope), LEAP * length)
 
 
-def of_target(ask: pool.Ask, capacity: int, start: int) -> dict[str, Any]:
+def of_target(ask: pool.Ask, capacity: int, start: int, shares: int = 1) -> dict[str, Any]:
     """The longest sequence that trains on a target, in the share of its memory that a run may take.
 
-    "failed" are lengths at which the compiler failed: whether they fit is not known, and `length` is the most
-    that is.
+    Lengths are those of the grid times `shares`, into which the target's devices divide a sequence. "failed"
+    are lengths at which the compiler failed: whether they fit is not known, and `length` is the most that is.
     """
     reasons, failed = [], []
 
-    def total(length: int) -> int | None:
+    def total(share: int) -> int | None:
+        length = share * shares
         answer = ask([f"--config.task.length={length}"])
         if "memory" in answer:
             return answer["memory"]["training_step"]["total"]
@@ -79,7 +80,10 @@ def of_target(ask: pool.Ask, capacity: int, start: int) -> dict[str, Any]:
             failed.append(length)
         return None
 
-    return search(total, measure.SHARE * capacity, start) | {"reasons": reasons, "failed": failed}
+    found = search(total, measure.SHARE * capacity, start // shares)
+    whole = {name: found[name] and found[name] * shares for name in ("length", "beyond")}
+    tried = {share * shares: needed for share, needed in found["tried"].items()}
+    return {**whole, "tried": tried, "reasons": reasons, "failed": failed}
 
 
 def overrides_of(variant: str, chosen: str, overrides: list[str]) -> list[str]:

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from experiments import cost, files, measure, provenance, screen, settings, tables, train
+from experiments import cost, files, layout, measure, provenance, screen, settings, tables, train
 from experiments.config import Config
 from experiments.plan import longest as search
 from experiments.plan import pool, roofline
-from experiments.plan.devices import DEVICES
+from experiments.plan.devices import DEVICES, find
 from experiments.plan.worker import FAILED, HERE
 
 DEFAULT = ("tpu-v5e", "h200", HERE)
@@ -29,10 +29,10 @@ class Asked:
     config: Config  # resolved
 
 
-def targets(text: str | None) -> list[str]:
+def targets(text: str | None, config: Config) -> list[str]:
     """Of the flag --target. Raises UsageError for what is unknown or cannot be compiled for here."""
     chosen = [*(DEFAULT if text is None else ALL if text == "all" else text.split(","))]
-    pool.check(chosen)
+    pool.check(chosen, config)
     return list(dict.fromkeys(chosen))
 
 
@@ -69,6 +69,7 @@ def _judged(config: Config, target: str, answer: pool.Answer) -> dict[str, Any]:
     task, variant = settings.task(config), settings.variant(config)
     params = train.abstract_state(config, task).params
     operations = config.train.batch_size * cost.flops(config, variant, task, params)["training"]
+    operations //= layout.num_devices(config)  # of a step on each
     memory = answer["memory"]["training_step"]
     room = measure.SHARE * capacity(target)
     bounds = roofline.bound(target, config.model.compute_dtype, operations, memory)
@@ -78,7 +79,7 @@ def _judged(config: Config, target: str, answer: pool.Answer) -> dict[str, Any]:
 def capacity(target: str) -> int:
     """Bytes of a target's memory; of the device here those that are free."""
     if target != HERE:
-        return DEVICES[target].memory
+        return find(target).memory
     return measure.free_memory(jax.devices()[0]) or 0
 
 
@@ -91,7 +92,7 @@ def _record(config: Config, found: dict[str, Any]) -> dict[str, Any]:
         "identity": settings.identity(config),
         "config": config.to_dict(),
         "provenance": provenance.gather(),
-        "devices": {name: dataclasses.asdict(DEVICES[name]) for name in found if name in DEVICES},
+        "devices": {name: dataclasses.asdict(find(name)) for name in found if name != HERE},
     }
 
 
@@ -143,7 +144,8 @@ def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
         for name in names:
             overrides = search.overrides_of(name, own, asked.overrides)
             with pool.asking(target, asked.path, overrides, folder / "compiled", ("training_step",)) as ask:
-                found[name] = search.of_target(ask, capacity(target), config.task.length)
+                room, shares = capacity(target), config.mesh.sequence
+                found[name] = search.of_target(ask, room, config.task.length, shares)
             out.print(f"{target}, {name}: {_length(found[name])}", markup=False)
         return found
 
@@ -165,4 +167,4 @@ def _length(found: dict[str, Any]) -> str:
 
 
 def _title(target: str) -> str:
-    return DEVICES[target].title if target in DEVICES else "the CPU here"
+    return "the CPU here" if target == HERE else find(target).title

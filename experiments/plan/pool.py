@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments import files, provenance, settings
+from experiments import files, layout, provenance, settings
 from experiments.checks import UsageError
+from experiments.config import Config
 from experiments.plan import worker
-from experiments.plan.devices import DEVICES
+from experiments.plan.devices import find
 
 Answer = dict[str, Any]
 Ask = Callable[[list[str]], Answer]
@@ -23,15 +24,22 @@ ALWAYS = ("jax", "jaxlib")  # decide what is compiled, whatever the target
 PROGRAMS = ("training_step", "forward")
 
 
-def check(targets: list[str]) -> None:
-    """Raises UsageError for a target that is unknown, or whose compiler is not installed."""
+def check(targets: list[str], config: Config) -> None:
+    """Raises UsageError for a target that is unknown, not the config's mesh, or without a compiler here."""
+    asked = layout.num_devices(config)
     for target in targets:
         if target == worker.HERE:
             continue
-        if target not in DEVICES:
-            known = ", ".join((worker.HERE, *DEVICES))
-            raise UsageError(f"--target={target} is unknown; known are {known}, and all")
-        if _version(COMPILERS[DEVICES[target].kind]) is None:
+        try:
+            device = find(target)
+        except ValueError as error:
+            raise UsageError(f"--target={error}, {worker.HERE} and all") from error
+        if device.count != asked:
+            raise UsageError(
+                f"--target={target} is {device.count} devices, but config.mesh asks for "
+                f"{config.mesh.data} x {config.mesh.sequence}; a slice is written as tpu-v5e:4x4, h200:8"
+            )
+        if _version(COMPILERS[device.kind]) is None:
             raise UsageError(
                 f"--target={target} wants a compiler that is not installed: pip install -e '.[plan]'"
             )
@@ -47,16 +55,17 @@ def asking(
     """
     file, colon, argument = path.partition(":")
     path = f"{Path(file).absolute()}{colon}{argument}"  # a worker works elsewhere
+    num_devices = layout.num_devices(settings.load(path, overrides))
     process: list[subprocess.Popen[str]] = []
 
     def ask(more: list[str]) -> Answer:
         key = _key(target, path, [*overrides, *more], programs)
-        at = kept / f"{target}-{key}.json"
+        at = kept / f"{target.replace(':', '-')}-{key}.json"
         if at.exists():
             return files.read_json(at) | {"kept": True}
-        answer = _answered(
-            process, target, {"config": path, "overrides": [*overrides, *more], "programs": programs}
-        )
+        if not process:
+            process.append(_started(target, num_devices))
+        answer = _answered(process, {"config": path, "overrides": [*overrides, *more], "programs": programs})
         if answer["outcome"] != worker.FAILED:
             kept.mkdir(parents=True, exist_ok=True)
             files.write_json(at, answer)
@@ -78,9 +87,7 @@ def side_by_side(targets: list[str], work: Callable[[str], Any], at_once: int) -
             yield begun[done], done.result()
 
 
-def _answered(process: list[subprocess.Popen[str]], target: str, request: dict[str, Any]) -> Answer:
-    if not process:
-        process.append(_started(target))
+def _answered(process: list[subprocess.Popen[str]], request: dict[str, Any]) -> Answer:
     (running,) = process
     assert running.stdin and running.stdout
     try:
@@ -95,11 +102,11 @@ def _answered(process: list[subprocess.Popen[str]], target: str, request: dict[s
     return {"outcome": worker.FAILED, "reason": f"the compiler's process ended with {code}"}
 
 
-def _started(target: str) -> subprocess.Popen[str]:
+def _started(target: str, num_devices: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "experiments.plan.worker", target],
         cwd=provenance.ROOT,
-        env=worker.environment(),
+        env=worker.environment(num_devices),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

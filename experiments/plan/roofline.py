@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import measure
-from experiments.plan.devices import DEVICES
+from experiments.plan.devices import find
 from experiments.plan.worker import HERE
 
 SIZE = 2048  # of the matrices that are multiplied to see how fast the device here is
@@ -38,7 +38,7 @@ def rates(target: str, dtype: str) -> tuple[float, float]:
     """Operations and bytes a second: by the maker's figures, and of the device here by trying."""
     if target == HERE:
         return _measured()
-    device = DEVICES[target]
+    device = find(target)
     return device.peak[dtype], device.bandwidth
 
 

@@ -15,21 +15,24 @@ from typing import Any
 
 import jax
 from jax.experimental import topologies
-from jax.sharding import SingleDeviceSharding
 
 import attention
-from experiments import measure, program, records, settings
+from experiments import layout, measure, program, records, settings
 from experiments.config import Config
-from experiments.plan.devices import DEVICES, xla_target
+from experiments.plan.devices import find, xla_target
 from experiments.tasks.task import Task
 
 COMPILED, FAILED = "compiled", "failed"  # outcomes, beside records.OUT_OF_MEMORY_COMPILED
 HERE = "cpu"  # the device that is here
 
 
-def environment() -> dict[str, str]:
-    """Of a worker's process: the compilers of other devices answer, and look for no device."""
+def environment(num_devices: int = 1) -> dict[str, str]:
+    """Of a worker's process: the compilers of other devices answer, and look for no device.
+
+    The CPU here is taken for so many.
+    """
     return os.environ | {
+        "JAX_NUM_CPU_DEVICES": str(num_devices),
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
@@ -44,13 +47,14 @@ def compiled(config: Config, task: Task, target: str, programs: Sequence[str]) -
     {program: seconds}}, or {"outcome": "out of memory (compiled)", "reason"}.
     """
     start = time.perf_counter()
-    place, platform = _place(target)
+    found, platform = _devices(target)
+    mesh = layout.mesh(config, found)
     memory, estimate = {}, {}
     for name in programs:
         # Traced within the context, which decides block sizes: nothing traced before may be used.
         with attention.compiling_for(platform):
-            function, inputs = program.functions(config, task)[name]
-            lowered = function.trace(*place(inputs)).lower()
+            function, inputs = program.functions(config, task, mesh=mesh)[name]
+            lowered = function.trace(*inputs).lower()
         try:
             done = lowered.compile(program.options(config, platform))
         except jax.errors.JaxRuntimeError as error:
@@ -70,23 +74,18 @@ def compiled(config: Config, task: Task, target: str, programs: Sequence[str]) -
     }
 
 
-def _place(target: str) -> tuple[Any, str]:
-    """What puts abstract arrays on the target, and the target's platform."""
+def _devices(target: str) -> tuple[Any, str]:
+    """The target's devices, None for those here, and its platform."""
     if target == HERE:
-        return (lambda tree: tree), "cpu"
-    device = DEVICES[target]
+        return None, "cpu"
+    device = find(target)
     if device.kind == "tpu":
         topology = topologies.get_topology_desc(device.slice, platform="tpu", **device.options)
     else:
         topology = topologies.get_topology_desc(
-            device.name, platform="cuda", topology="1x1x1", target_config=xla_target(device)
+            device.name, platform="cuda", topology=device.slice, target_config=xla_target(device)
         )
-    sharding = SingleDeviceSharding(topology.devices[0])
-
-    def place(tree: Any) -> Any:
-        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
-
-    return place, device.kind
+    return topology.devices, device.kind
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,72 @@
+"""Attention over a mesh of devices that share the batch, the sequence or both."""
+
+import functools
+
+import jax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float, Key
+
+from attention.check import check_call, check_mesh
+from attention.dropout import Dropout, for_tokens
+from attention.interface import Params, SoftmaxAttention
+from attention.mask import Mask
+from attention.operands import is_empty, operands
+
+DATA, SEQUENCE = "data", "sequence"  # axes of the mesh
+
+
+def attend_sharded(
+    variant: SoftmaxAttention,
+    query: Float[Array, "B T N H"],
+    key: Float[Array, "B S K H"] | None,
+    value: Float[Array, "B S K V"],
+    mask: Mask,
+    *,
+    mesh: Mesh,
+    params: Params = {},  # noqa: B006 (never written to)
+    rng: Key[Array, ""] | None = None,
+    gates: Float[Array, "B T N F"] | None = None,
+) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
+    """`variant.attend`, with rows of the batch shared along the mesh's axis "data", tokens along "sequence".
+
+    The same values and gradients as on one device, and the same weights dropped. Memory of a device is that
+    of its share. Sharing the batch alone needs none of this: any variant, called with arrays that are sharded
+    on their first axis, is partitioned by the compiler.
+
+    Raises what `attend` does; ValueError for a mesh without these axes and for a batch or a length that does
+    not divide; NotImplementedError, naming both, for a variant that cannot share a sequence and for what it
+    cannot do there.
+    """
+    check_call(variant, query, key, value, mask, params=params, rng=rng, gates=gates)
+    check_mesh(variant, mesh, query, value, mask)
+    if is_empty(query, value):
+        return variant.attend(query, key, value, mask, params=params, rng=rng, gates=gates)
+    arrays = operands(query, key, value, mask)
+    dropout = for_tokens(rng, getattr(variant, "dropout_rate", 0.0), query.shape, arrays[2].shape)
+    run = jax.shard_map(
+        functools.partial(_attend_shard, variant),
+        mesh=mesh,
+        in_specs=(P(DATA, SEQUENCE), _spec_of_mask(mask), _spec_of_dropout(dropout)),
+        out_specs=P(DATA, SEQUENCE),
+        check_vma=False,  # loops begin with constants, which it takes for the same on all devices
+    )
+    output, lse = run(arrays, mask, dropout)
+    return output[..., : value.shape[3]].astype(query.dtype), lse
+
+
+def _attend_shard(variant: SoftmaxAttention, arrays, mask: Mask, dropout: Dropout | None):
+    query, key, value = arrays
+    return variant._attend_shard(query, key, value, mask, axis_name=SEQUENCE, dropout=dropout)
+
+
+def _spec_of_mask(mask: Mask):
+    # A row that stands for the whole batch is nobody's share of it.
+    return jax.tree.map(lambda x: P(None if x.shape[0] == 1 else DATA, SEQUENCE), mask)
+
+
+def _spec_of_dropout(dropout: Dropout | None):
+    if dropout is None:
+        return None
+    words = P(DATA, None, None, SEQUENCE)
+    return Dropout((words, words), P(None, None, SEQUENCE))
