@@ -1,6 +1,6 @@
 """Attention over a mesh of devices that share the batch, the sequence or both."""
 
-import functools
+import dataclasses
 
 import jax
 from jax.sharding import Mesh
@@ -42,31 +42,25 @@ def attend_sharded(
     check_mesh(variant, mesh, query, value, mask)
     if is_empty(query, value):
         return variant.attend(query, key, value, mask, params=params, rng=rng, gates=gates)
-    arrays = operands(query, key, value, mask)
-    dropout = for_tokens(rng, getattr(variant, "dropout_rate", 0.0), query.shape, arrays[2].shape)
+    query, key, wide = operands(query, key, value, mask)
+    dropout = for_tokens(rng, getattr(variant, "dropout_rate", 0.0), query.shape, wide.shape)
+    given = {name: getattr(mask, name) for name in mask.given()}
+
+    def share(query, key, value, given, dropout):
+        own = dataclasses.replace(mask, **given)
+        return variant._attend_shard(query, key, value, own, axis_name=SEQUENCE, dropout=dropout)
+
+    tokens = P(DATA, SEQUENCE)
+    # A row of a mask that stands for the whole batch is nobody's share of it.
+    masks = {name: P(None, SEQUENCE) if x.shape[0] == 1 else tokens for name, x in given.items()}
+    words = P(DATA, None, None, SEQUENCE)
+    draws = None if dropout is None else Dropout((words, words), P(None, None, SEQUENCE))
     run = jax.shard_map(
-        functools.partial(_attend_shard, variant),
+        share,
         mesh=mesh,
-        in_specs=(P(DATA, SEQUENCE), _spec_of_mask(mask), _spec_of_dropout(dropout)),
-        out_specs=P(DATA, SEQUENCE),
+        in_specs=(tokens, tokens, tokens, masks, draws),
+        out_specs=tokens,
         check_vma=False,  # loops begin with constants, which it takes for the same on all devices
     )
-    output, lse = run(arrays, mask, dropout)
+    output, lse = run(query, key, wide, given, dropout)
     return output[..., : value.shape[3]].astype(query.dtype), lse
-
-
-def _attend_shard(variant: SoftmaxAttention, arrays, mask: Mask, dropout: Dropout | None):
-    query, key, value = arrays
-    return variant._attend_shard(query, key, value, mask, axis_name=SEQUENCE, dropout=dropout)
-
-
-def _spec_of_mask(mask: Mask):
-    # A row that stands for the whole batch is nobody's share of it.
-    return jax.tree.map(lambda x: P(None if x.shape[0] == 1 else DATA, SEQUENCE), mask)
-
-
-def _spec_of_dropout(dropout: Dropout | None):
-    if dropout is None:
-        return None
-    words = P(DATA, None, None, SEQUENCE)
-    return Dropout((words, words), P(None, None, SEQUENCE))

@@ -32,7 +32,7 @@ JAX_SETTINGS = (
 CODE = "code"
 
 
-def gather() -> dict[str, Any]:
+def gather(devices_used: int = 1) -> dict[str, Any]:
     """Everything that decides this process's numbers and that its config does not say."""
     return {
         "code_sha256": code_sha256(),
@@ -40,7 +40,7 @@ def gather() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": packages(),
         "machine": machine(),
-        "device": device(),
+        "device": device(devices_used),
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(SWITCHES)},
         "jax_settings": {name: getattr(jax.config, name) for name in JAX_SETTINGS},
     }
@@ -130,12 +130,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def device() -> dict[str, Any]:
+def device(used: int) -> dict[str, Any]:
     """Platform, kind and number of the devices that there are, and how many of them are used."""
     devices = jax.devices()
     kind = {"platform": devices[0].platform, "kind": devices[0].device_kind}
     runtime = " ".join(devices[0].client.platform_version.split())
-    return {**kind, "count": len(devices), "used": 1, "runtime": runtime}
+    return {**kind, "count": len(devices), "used": used, "runtime": runtime}
 
 
 def idle_accelerator() -> str | None:

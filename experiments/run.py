@@ -17,6 +17,7 @@ from experiments import (
     contents,
     cost,
     files,
+    layout,
     measure,
     optimizer,
     program,
@@ -78,7 +79,7 @@ def run(
     out = screen.console()
     task, variant = settings.task(config), settings.variant(config)
     check_data(task)
-    here = provenance.gather()
+    here = provenance.gather(layout.num_devices(config))
     cell = Cell(config, settings.identity(config), differences, task, variant, argv, here)
     screen.banner(out, here, provenance.idle_accelerator())
     screen.differences(out, config.name, config.attention.to_dict(), differences)
