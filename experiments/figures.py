@@ -64,7 +64,7 @@ def _learning_curves(axes: Axes, runs: list[tuple[Path, Record]]) -> None:
 
 
 def _time_by_length(axes: Axes, path: Path) -> None:
-    cells = files.read_json(path)
+    cells = [cell for cell in files.read_json(path) if not cell.get("packages")]  # peers: in the table only
     for name in dict.fromkeys(cell["name"] for cell in cells):
         own = [cell for cell in cells if cell["name"] == name and "seconds" in cell["gradient"]]
         lengths, seconds = (

@@ -1,5 +1,6 @@
 """Memory and time of compiled programs: what the compiler says, and what the machine shows."""
 
+import ctypes
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -41,12 +42,12 @@ def free_memory(device: Any) -> int | None:
     return min((value for value in (available, _free_in_container()) if value is not None), default=None)
 
 
-def shortage(needed: int, device: Any) -> str | None:
-    """Why a program that needs this many bytes is not run on the device, None if it fits."""
+def shortage(needed: int, device: Any, who: str = "the compiler plans") -> str | None:
+    """Why a program that needs so many bytes, says `who`, is not run on the device; None if it fits."""
     free = free_memory(device)
     if free is None or needed <= SHARE * free:
         return None
-    return f"the compiler plans {needed} bytes, more than {SHARE:.0%} of the {free} that are free"
+    return f"{who} {needed} bytes, more than {SHARE:.0%} of the {free} that are free"
 
 
 def watched(
@@ -60,6 +61,25 @@ def watched(
     reset = device.platform == "cpu" and _reset_resident_peak()
     seconds = times(run, inputs)
     return seconds, _most_memory(device, reset)
+
+
+def resident_growth(run: Callable[[Any], Any], value: Any) -> dict[str, Any]:
+    """By how much run(value) raises the resident set of the process above what it was: {"bytes", "method"}.
+
+    What the process has freed is given back to the system before. None bytes where the system cannot say.
+    """
+    method = "highest resident set (VmHWM) of one warm call, less the resident set before it"
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        return {"bytes": None, "method": "not measured: the C library has no malloc_trim"}
+    if not _reset_resident_peak():
+        return {"bytes": None, "method": "not measured: the system does not reset the peak"}
+    before = _field("/proc/self/status", "VmRSS")
+    result = run(value)
+    peak = _field("/proc/self/status", "VmHWM")
+    del result
+    return {"bytes": None if before is None or peak is None else peak - before, "method": method}
 
 
 def _most_memory(device: Any, reset: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from experiments import files, program, provenance, settings, tables
-from experiments.benchmark import last_line
+from experiments.benchmark.cells import last_line
 
 CONFIG = provenance.ROOT / "configs" / "base.py"
 PAGE = provenance.ROOT / "docs" / "savings.md"

@@ -66,3 +66,13 @@ def test_times_leave_out_the_warm_up_and_wait_for_every_output():
     seconds = measure.times(run, range(measure.WARM_UP + 3))
     assert calls == [0, 1, 2, 3, 4] and len(seconds) == 3 and all(second > 0 for second in seconds)
     assert measure.spread([4.0, 1.0, 2.0, 3.0, 5.0]) == {"median": 3.0, "low": 2.0, "high": 4.0, "n": 5}
+
+
+def test_growth_is_of_the_call_and_not_of_what_was_there():
+    held = np.ones(2**23)
+    grown = measure.resident_growth(lambda size: np.ones(size), 2**22)
+    if grown["bytes"] is None:
+        assert grown["method"].startswith("not measured")
+    else:
+        assert 2**25 <= grown["bytes"] + 2**20 < 2**25 + 2**24 and "VmHWM" in grown["method"]
+    assert held.size == 2**23

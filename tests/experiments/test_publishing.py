@@ -1,15 +1,11 @@
-"""README's blocks, its picture and docs/performance.md, from records and cells made by hand."""
+"""README's blocks and its picture, from records and cells made by hand."""
 
-import copy
-import subprocess
 import sys
 
 import pytest
 
 import attention
 from experiments import (
-    benchmark,
-    benchmark_page,
     figures,
     files,
     provenance,
@@ -18,6 +14,8 @@ from experiments import (
     savings,
     settings,
 )
+from experiments.benchmark import peers
+from tests.experiments.test_benchmark import cell
 from tests.experiments.test_tables import complete
 
 HERE = provenance.gather()
@@ -102,41 +100,6 @@ def test_records_that_do_not_compare_are_not_published():
         readme.task_section([complete("one"), complete("other", config__train__steps=7)])
 
 
-def cell(name, length, seconds, temporaries=2**20, **changes):
-    part = {
-        "outcome": "measured",
-        "memory": {"temporaries": temporaries},
-        "seconds": {"median": seconds, "low": seconds, "high": seconds, "n": 9},
-    }
-    own = {"attention_sha256": provenance.code_sha256(("attention",)), "provenance": HERE}
-    return {"name": name, "length": length, "forward": part, "gradient": part} | own | changes
-
-
-def test_exponents_ratios_and_what_did_not_fit():
-    lengths = (1024, 4096, 8192, 16384, 32768)
-    cells = [cell("linear", n, 1e-6 * n, 2**10 * n) for n in lengths]
-    cells += [cell("square", n, 1e-9 * n * n, n * n) for n in lengths[:-1]]
-    lost = {"outcome": "out of memory (compiled)", "memory": {"temporaries": 2**40}}
-    cells.append(cell("square", 32768, 1.0, forward=lost, gradient=lost))
-    text = benchmark_page.page(cells, "square")
-    assert text.count("n^1.00 (4 points)") == 4 and "n^2.00" in text and "out of memory (compiled)" in text
-    ratios = text.split("## Speed against `square`")[1]
-    assert "| `linear` | 1.02x | 4.10x | 8.19x |" in ratios
-    assert benchmark_page.exponent([1, 2], [1.0, 2.0]) is None
-
-
-def test_cells_of_other_code_versions_or_machines_are_measured_again():
-    other = copy.deepcopy(HERE)
-    other["packages"]["jax"] = "0.0.1"
-    cells = [
-        cell("same", 1, 1.0),
-        cell("code", 1, 1.0, attention_sha256="0"),
-        cell("jax", 1, 1.0, provenance=other),
-        {"name": "failed", "length": 1},
-    ]
-    assert [found["name"] for found in benchmark.still_true(cells, HERE)] == ["same"]
-
-
 def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):
     made = with_speed(complete("full"))
     made["attention"]["name"] = "full"
@@ -147,11 +110,11 @@ def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):
     line = {"step": 5, "split": "validation", made["task"]["primary"]: 3.0}
     records.append(make(tmp_path / "full" / "seed-0") / "metrics.jsonl", line)
     files.write_json(
-        tmp_path / "performance.json", [cell("full", 1024, 0.1), cell(benchmark.BASELINE, 1024, 0.2)]
+        tmp_path / "performance.json", [cell("full", 1024, 0.1), cell(peers.BASELINE, 1024, 0.2)]
     )
     figures.results(tmp_path, tmp_path / "made" / "picture.png")
     assert (tmp_path / "made" / "picture.png").stat().st_size > 10_000
-    styles = [figures._style(name)["color"] for name in (*attention.names(), benchmark.BASELINE)]
+    styles = [figures._style(name)["color"] for name in (*attention.names(), peers.BASELINE)]
     assert len(set(styles)) == len(styles)
 
 
@@ -184,8 +147,3 @@ def test_savings_answer_what_is_wrong_in_one_line(capsys, monkeypatch):
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(SystemExit, match=r"savings: --config\..*: exit code 1$"):
         savings.main([])
-
-
-def test_of_a_process_that_failed_the_last_line_is_told():
-    failed = subprocess.CompletedProcess([], 1, stderr="Traceback\n  at once\nValueError: why\n")
-    assert benchmark.last_line(failed) == "ValueError: why"

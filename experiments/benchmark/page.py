@@ -6,23 +6,43 @@ from typing import Any
 
 import numpy as np
 
-from experiments import provenance, tables
+from experiments import tables
+from experiments.benchmark import peers, ratios
 
 Cell = dict[str, Any]
 FITTED_FROM = 4096  # shorter lengths are ruled by what does not grow
+HEAD = f"""\
+# Performance
+
+Written by `python -m experiments.benchmark` from `results/performance.json`; do not edit.
+
+Causal self-attention, batch 1, 8 heads of width 64, float32, every variant with its default
+hyperparameters; one process for each cell; median of several warm calls, each with fresh random inputs.
+Backward includes the forward; quartiles are in the JSON. Temporaries are what the compiler plans beside
+arguments and outputs; neither part is timed unless both fit. Trust ratios, not digits. The exponent is
+fitted over lengths from {FITTED_FROM} on; n^1 is linear.
+
+Peers are other libraries (`{peers.INSTALL}`), on as many threads as jax has cores, with the
+same numbers in the order of axes that each takes. Torch has no compiler to ask for memory: of its peers the
+growth of the resident set is measured, outputs included, which is not what the compiler plans.
+"""
 
 
-def page(cells: list[Cell], baseline: str) -> str:
-    """The whole page. `baseline` is the name that times are compared with."""
+def page(cells: list[Cell], baseline: str = peers.BASELINE) -> str:
+    """The whole page. `baseline` is the name that times of all variants are compared with."""
+    jax_cells = [cell for cell in cells if not cell.get("packages")]
+    torch_cells = [cell for cell in cells if cell.get("packages")]
     parts = [
-        ("Forward and backward, milliseconds", _milliseconds, "gradient"),
-        ("Forward, milliseconds", _milliseconds, "forward"),
-        ("Temporaries of forward and backward, MiB", _mebibytes, "gradient"),
-        ("Temporaries of forward, MiB", _mebibytes, "forward"),
+        ("Forward and backward, milliseconds", _milliseconds, "gradient", cells),
+        ("Forward, milliseconds", _milliseconds, "forward", cells),
+        ("Temporaries of forward and backward, MiB", _mebibytes, "gradient", jax_cells),
+        ("Temporaries of forward, MiB", _mebibytes, "forward", jax_cells),
+        ("Growth of the resident set, forward and backward, MiB", _resident, "gradient", torch_cells),
+        ("Growth of the resident set, forward, MiB", _resident, "forward", torch_cells),
     ]
-    sections = [f"## {title}\n\n{_table(cells, value, part)}" for title, value, part in parts]
-    sections.append(f"## Speed against `{baseline}`\n\n{_ratios(cells, baseline)}")
-    return "\n\n".join([_head(cells), *sections]) + "\n"
+    shown = [f"## {title}\n\n{_table(own, value, part)}" for title, value, part, own in parts if own]
+    shown.append(f"## Speed against `{baseline}`\n\n{_ratios(jax_cells, baseline)}")
+    return "\n\n".join([_head(cells), *ratios.sections(cells), *shown]) + "\n"
 
 
 def exponent(lengths: list[int], values: list[float]) -> float | None:
@@ -33,22 +53,8 @@ def exponent(lengths: list[int], values: list[float]) -> float | None:
 
 
 def _head(cells: list[Cell]) -> str:
-    origins = {provenance.origin(cell["provenance"]) for cell in cells if "provenance" in cell}
-    return "\n".join(
-        [
-            "# Performance",
-            "",
-            "Written by `python -m experiments.benchmark` from `results/performance.json`; do not edit.",
-            "",
-            "Causal self-attention, batch 1, 8 heads of width 64, float32, every variant with its default",
-            "hyperparameters; one process for each cell; median of several warm calls. Backward includes the",
-            "forward; quartiles are in the JSON. Temporaries are what the compiler plans beside",
-            "arguments and outputs; neither part is timed unless both fit. Trust ratios, not digits. The",
-            f"exponent is fitted over lengths from {FITTED_FROM} on; n^1 is linear.",
-            "",
-            *(f"- {each}" for each in sorted(origins)),
-        ]
-    )
+    lines = [f"- {each}" for each in ratios.provenance_lines(cells)]
+    return "\n".join([HEAD, *lines])
 
 
 def _names(cells: list[Cell]) -> list[str]:
@@ -61,6 +67,11 @@ def _milliseconds(part: dict[str, Any]) -> float | None:
 
 def _mebibytes(part: dict[str, Any]) -> float | None:
     return part["memory"]["temporaries"] / 2**20 if "memory" in part else None
+
+
+def _resident(part: dict[str, Any]) -> float | None:
+    grown = part.get("resident", {}).get("bytes")
+    return None if grown is None else grown / 2**20
 
 
 def _table(cells: list[Cell], value: Callable[[dict[str, Any]], float | None], part: str) -> str:
@@ -78,7 +89,7 @@ def _table(cells: list[Cell], value: Callable[[dict[str, Any]], float | None], p
 
 def _shown(value: float | None, part: dict[str, Any]) -> str:
     if value is None:
-        return part["outcome"]
+        return part["outcome"] if part["outcome"] != "measured" else "-"
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
     return f"{value:.{min(digits, 2)}f}"
 

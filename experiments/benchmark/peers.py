@@ -1,0 +1,181 @@
+"""What others have published for what our variants compute: how each is called, and how its maths differs.
+
+Torch and what is built on it are imported when a peer is built, never before; they are the extra `peers`.
+"""
+
+import dataclasses
+import importlib
+import importlib.metadata
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+WINDOW, HASHES, BUCKET = 128, 4, 64  # the defaults of our window and lsh; a test holds them equal
+FLEX_BLOCK = 128
+INSTALL = "pip install -e '.[peers]'"
+
+Call = Callable[[Any, Any, Any], Any]  # query, key and value -> output
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """One function of another library, called as its users would."""
+
+    variant: str  # ours that it is compared with
+    settings: str
+    build: Callable[[int], Call]  # from a length; B T N H arrays of jax, B N T H tensors of torch
+    packages: tuple[str, ...] = ()  # distributions that decide its numbers; none: jax itself
+    differs: str = ""  # how its maths differs from the variant's; nothing where it is the same
+    bytes_per_token: int = (
+        0  # of its temporaries forward and backward, at 8 heads of 64: measured, rounded up
+    )
+
+
+def jax_nn(length: int) -> Call:
+    del length
+
+    def call(query, key, value):
+        return jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation="xla")
+
+    return call
+
+
+def torch_sdpa(length: int) -> Call:
+    del length
+    attend = importlib.import_module("torch.nn.functional").scaled_dot_product_attention
+    return lambda query, key, value: attend(query, key, value, is_causal=True)
+
+
+def torch_flex(length: int) -> Call:
+    """Compiled: what is not compiled holds all scores."""
+    torch = importlib.import_module("torch")
+    flex = importlib.import_module("torch.nn.attention.flex_attention")
+    mask = _causal_blocks(length)
+    attend = torch.compile(flex.flex_attention, dynamic=False)
+    return lambda query, key, value: attend(query, key, value, block_mask=mask)
+
+
+def _causal_blocks(length: int) -> Any:
+    """What `create_block_mask` gives, which takes about 11 bytes for each pair of tokens: 11 GB at 32768."""
+    torch = importlib.import_module("torch")
+    flex = importlib.import_module("torch.nn.attention.flex_attention")
+    count = -(-length // FLEX_BLOCK)
+    block = torch.arange(count, dtype=torch.int32)
+    full = block.expand(1, 1, count, count).contiguous()  # row i: the first i, entirely
+    edge = block[:, None].expand(1, 1, count, count).contiguous()  # and i, in part
+    return flex.BlockMask.from_kv_blocks(
+        torch.ones(1, 1, count, dtype=torch.int32),
+        edge,
+        block[None, None],
+        full,
+        BLOCK_SIZE=FLEX_BLOCK,
+        mask_mod=lambda batch, head, query, key: query >= key,
+        seq_lengths=(length, length),
+    )
+
+
+def local_attention(length: int) -> Call:
+    """Its exact window of w sees w + 1 keys, so one less; padding makes its blocks fit the length."""
+    del length
+    return _local(window_size=WINDOW - 1, exact_windowsize=True)
+
+
+def local_attention_blocks(length: int) -> Call:
+    del length
+    return _local(window_size=WINDOW)
+
+
+def _local(**settings: Any) -> Call:
+    local = importlib.import_module("local_attention")
+    return local.LocalAttention(
+        causal=True, look_backward=1, autopad=True, use_rotary_pos_emb=False, **settings
+    )
+
+
+def reformer(length: int, n_hashes: int = HASHES, bucket_size: int = BUCKET) -> Call:
+    """Its keys are its queries: `key` is not read."""
+    del length
+    reformer_pytorch = importlib.import_module("reformer_pytorch")
+    attend = reformer_pytorch.LSHAttention(n_hashes=n_hashes, bucket_size=bucket_size, causal=True).eval()
+
+    def call(query, key, value):
+        output, _, _ = attend(query.flatten(0, 1), value.flatten(0, 1))
+        return output.view(value.shape)
+
+    return call
+
+
+OF_REFORMER = """
+Both hash by random rotations, sort, cut into chunks of the bucket's size, see their own chunk and the one
+before, normalise keys, leave a token's own position out unless it is alone, and merge rounds by their
+log-sum-exp. Six things differ. (1) Its rotations are new in every call; `lsh` keeps its seed's. (2) It has
+T / bucket_size buckets, `lsh` 16 at any length. (3) It cuts wherever a chunk is full, and sees across the
+edges of buckets; `lsh` cuts inside buckets and sees its own only. (4) The first chunk of a round looks back
+at the last of the round before, that of the first round at the last of all; `lsh` stays in its round. (5) A
+pair that meets in several rounds counts in each; in `lsh` once. (6) Later tokens move the edges of its
+chunks, so which earlier tokens meet depends on the future; in `lsh` they move none. In one round of two
+buckets of T / 2 the two are equal, and a test says so.
+""".replace("\n", " ").strip()
+
+BASELINE = "jax.nn.dot_product_attention"
+PEERS = {
+    BASELINE: Peer("full", '`is_causal=True, implementation="xla"`', jax_nn),
+    "torch.scaled_dot_product_attention": Peer(
+        "full",
+        "`is_causal=True`: the fused kernel of the CPU",
+        torch_sdpa,
+        ("torch",),
+        bytes_per_token=40_000,
+    ),
+    "torch.flex_attention": Peer(
+        "full",
+        "`torch.compile(flex_attention)` with a causal block mask that is made before the clock starts",
+        torch_flex,
+        ("torch",),
+        bytes_per_token=40_000,
+    ),
+    "local-attention": Peer(
+        "window",
+        f"`LocalAttention(window_size={WINDOW - 1}, causal=True, exact_windowsize=True, autopad=True, "
+        f"use_rotary_pos_emb=False)`: its exact window of w sees w + 1 keys, so this one sees {WINDOW}",
+        local_attention,
+        ("torch", "local-attention"),
+        bytes_per_token=100_000,
+    ),
+    "local-attention-blocks": Peer(
+        "window",
+        f"`LocalAttention(window_size={WINDOW}, causal=True, autopad=True, use_rotary_pos_emb=False)`: "
+        "by blocks, its default",
+        local_attention_blocks,
+        ("torch", "local-attention"),
+        f"A query sees its block up to itself and the whole block before: {WINDOW + 1} to {2 * WINDOW} keys "
+        f"by its place in the block, where `window` sees {WINDOW} from any place.",
+        100_000,
+    ),
+    "reformer-pytorch": Peer(
+        "lsh",
+        f"`LSHAttention(n_hashes={HASHES}, bucket_size={BUCKET}, causal=True)`",
+        reformer,
+        ("torch", "reformer-pytorch", "local-attention"),
+        OF_REFORMER,
+        300_000,
+    ),
+}
+
+
+def missing(name: str) -> list[str]:
+    """The packages of a peer that are not installed."""
+    return [package for package, version in versions(name).items() if version is None]
+
+
+def versions(name: str) -> dict[str, str | None]:
+    """Installed version of each package of a peer, None where it is not installed; {} for what is no peer."""
+    return {package: _version(package) for package in (PEERS[name].packages if name in PEERS else ())}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
