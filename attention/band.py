@@ -26,8 +26,9 @@ def band_attention(
 ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
     """Exact softmax over the keys `before` positions back to `after` ahead (None: all) that `mask` allows.
 
-    Output and log-sum-exp are float32 or wider. A block of queries visits tiles of `key_block` keys, or, if
-    that is None, positions are the defaults and the band is short, one tile that holds all that it sees.
+    Output in the query's dtype, log-sum-exp in float32 or wider. A block of queries visits tiles of
+    `key_block` keys, or, if that is None, positions are the defaults and the band is short, one tile that
+    holds all that it sees.
     Positions that are given cost what the defaults do where they ascend, by themselves or in ascending
     segments; else up to all tiles are visited.
     """
@@ -43,5 +44,6 @@ def band_attention(
         tiles = refine(tiles, query_side, key_side) if mask.given() else tiles
     sides = Sides(query_side, key_side, dropout=dropout)
     return blockwise(
-        query, key, value, tiles=tiles, visible=visible, sides=sides, logits=logits, dropout_rate=dropout_rate
-    )
+        query, key, value, tiles=tiles, visible=visible, sides=sides, logits=logits,
+        dropout_rate=dropout_rate, dtype=query.dtype,
+    )  # fmt: skip

@@ -40,6 +40,7 @@ class _Program:
     visible: Callable[[Any, Any], Any]
     logits: Logits
     dropout_rate: float
+    dtype: Any
     query_block: int
     key_block: int
     loops: bool
@@ -55,11 +56,11 @@ class _Schedule(NamedTuple):
 
 
 def program(
-    tiles: Tiles, visible: Callable[[Any, Any], Any], logits: Logits, dropout_rate: float
+    tiles: Tiles, visible: Callable[[Any, Any], Any], logits: Logits, dropout_rate: float, dtype: Any
 ) -> _Program:
-    """What of a call is static."""
+    """What of a call is static; `dtype` is the output's."""
     return _Program(
-        visible, logits, dropout_rate, tiles.query_block, tiles.key_block,
+        visible, logits, dropout_rate, jnp.dtype(dtype), tiles.query_block, tiles.key_block,
         tiles.loops, tiles.consecutive, tiles.some_unmasked, tiles.some_masked,
     )  # fmt: skip
 
@@ -79,8 +80,11 @@ def blockwise(
     sides: Sides,
     logits: Logits,
     dropout_rate: float = 0.0,
+    dtype: Any = None,
 ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
-    """Output and log-sum-exp (before dropout), both in float32 or wider.
+    """Output in `dtype` (None: float32 or wider) and log-sum-exp (before dropout), in float32 or wider.
+
+    What is merged with other parts is wanted wide; what is not takes half the memory as it is asked for.
 
     `visible(query_side, key_side)` gives the mask of a tile, broadcastable to (B, K, W, W'), from blocks of
     the arrays in `sides`. It must be a module-level function: it is part of what is compiled.
@@ -89,7 +93,7 @@ def blockwise(
     over its gradient (hessian); a gradient of the gradient it refuses unless each block has one tile.
     """
     padded = tiles.starts.shape[0] * tiles.query_block, max(tiles.key_length, key.shape[1])
-    static = program(tiles, visible, logits, dropout_rate)
+    static = program(tiles, visible, logits, dropout_rate, dtype or _wide(query))
     both: Any = _attend(static, *laid_out(query, key, value, sides, padded), schedule(tiles))
     output, lse = both
     return put_back(output, lse, query.shape)
@@ -129,8 +133,8 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 
 def forward(program: _Program, query, key, value, sides: Sides, schedule: _Schedule):
-    """query B K G T H, key B K S H, value B K S V -> B K G T V and B K G T, in float32 or wider."""
-    wide = jnp.promote_types(query.dtype, jnp.float32)
+    """query B K G T H, key B K S H, value B K S V -> B K G T V, in the program's dtype, and B K G T."""
+    wide = _wide(query)
 
     def block(c):
         index = c * program.query_block
@@ -160,7 +164,8 @@ def forward(program: _Program, query, key, value, sides: Sides, schedule: _Sched
         greatest, total, output = visit_tiles(program, schedule, c, visit, carry)
         sees = total > 0
         total = jnp.where(sees, total, 1)
-        return output / total[..., None], jnp.where(sees, greatest + jnp.log(total), -jnp.inf)
+        output = (output / total[..., None]).astype(program.dtype)
+        return output, jnp.where(sees, greatest + jnp.log(total), -jnp.inf)
 
     blocks = lax.map(block, jnp.arange(schedule.starts.shape[0]))
     output, lse = (_join(x, axis=3) for x in blocks)
@@ -174,10 +179,10 @@ def gradients(program: _Program, residuals, cotangents, dtype):
     """
     query, key, value, sides, schedule, output, lse = residuals
     d_output, d_lse = cotangents
-    wide = jnp.promote_types(query.dtype, jnp.float32)
+    wide = _wide(query)
     sees = lse > -jnp.inf
     # Each logit's gradient is weight * (d_weight - offset), the softmax's and the log-sum-exp's together.
-    offset = jnp.where(sees, (d_output * output).sum(-1) - d_lse, 0)
+    offset = jnp.where(sees, (d_output.astype(wide) * output).sum(-1) - d_lse, 0)
     safe_lse = jnp.where(sees, lse, jnp.inf)
     scale = program.logits.scale
 
@@ -229,9 +234,13 @@ def visit_tiles(program: _Program, schedule: _Schedule, c, visit, carry):
     return carry
 
 
+def _wide(x):
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
 def _tile_logits(program: _Program, masked: bool, q, k, query_side, key_side):
     """Logits (B K G T S) with -inf where not visible, and their slope against scale * q.k."""
-    wide = jnp.promote_types(q.dtype, jnp.float32)
+    wide = _wide(q)
     x, slope = program.logits.cap(_dot("BKGTH,BKSH->BKGTS", q, k, wide) * program.logits.scale)
     if key_side[1] is not None:
         x = x + key_side[1][:, :, None, None, :]

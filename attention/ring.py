@@ -129,8 +129,9 @@ def _with_keys(ring: _Ring, query, sides: Sides, held) -> tuple[Any, ...]:
     dropout = sides.dropout and sides.dropout._replace(key_index=key_index)
     sides = Sides(sides.query, key_side, dropout=dropout)
     every = np.zeros(query.shape[3], np.int32), np.full(query.shape[3], key.shape[2] - 1, np.int32)
+    wide = jnp.promote_types(query.dtype, jnp.float32)
     tiles = refine(static_tiles(*every, ring.query_block, ring.key_block), sides.query, key_side)
-    program = blockwise.program(tiles, visible, ring.logits, ring.dropout_rate)
+    program = blockwise.program(tiles, visible, ring.logits, ring.dropout_rate, wide)
     return program, query, key, value, sides, blockwise.schedule(tiles)
 
 

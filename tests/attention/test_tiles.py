@@ -19,7 +19,7 @@ from tests.attention.tolerances import assert_close
 
 def visits(tiles) -> list[list[tuple[bool, int]]]:
     """For each block of queries, what the loops visit: whether masked, and the first key of the tile."""
-    program = blockwise.program(tiles, visible, Logits(1.0), 0.0)
+    program = blockwise.program(tiles, visible, Logits(1.0), 0.0, jnp.float32)
     schedule = jax.tree.map(np.asarray, blockwise.schedule(tiles))
     found: list[list[tuple[bool, int]]] = [[] for _ in tiles.starts]
     with jax.disable_jit():
