@@ -61,14 +61,14 @@ def test_the_longest_is_found_by_compiling(tmp_path, capsys, monkeypatch):
 
 
 def test_a_length_at_which_the_compiler_fails_is_not_said_not_to_fit(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(pool, "_started", lambda _: started("pass")(_))
+    monkeypatch.setattr(pool, "_started", lambda *_: started("pass")(*_))
     assert launch.main(command(tmp_path, "--mode=plan", "--target=cpu", "--longest")) == 0
     assert planned(tmp_path)["longest"]["cpu"]["full"]["failed"]
     assert "full: none (compiler failed at 8)" in capsys.readouterr().out
 
 
 def started(code):
-    return lambda _: subprocess.Popen(
+    return lambda *_: subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
@@ -95,7 +95,7 @@ def test_answers_are_kept_but_for_failures(tmp_path, monkeypatch):
     asked = path.removeprefix("--config="), overrides, tmp_path / "kept"
     answers = iter(['{"outcome": "compiled"}'])
     monkeypatch.setattr(
-        pool, "_started", lambda _: started(f"input(); print('{next(answers)}', flush=True); input()")(_)
+        pool, XX
     )
     with pool.asking("cpu", *asked) as ask:
         assert ask([]) == {"outcome": "compiled"}
