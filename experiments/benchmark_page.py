@@ -4,9 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from experiments import provenance, tables
+from experiments import growth, provenance, tables
 
 Cell = dict[str, Any]
 FITTED_FROM = 4096  # shorter lengths are ruled by what does not grow
@@ -23,13 +21,6 @@ def page(cells: list[Cell], baseline: str) -> str:
     sections = [f"## {title}\n\n{_table(cells, value, part)}" for title, value, part in parts]
     sections.append(f"## Speed against `{baseline}`\n\n{_ratios(cells, baseline)}")
     return "\n\n".join([_head(cells), *sections]) + "\n"
-
-
-def exponent(lengths: list[int], values: list[float]) -> float | None:
-    """Slope of log value against log length, None below three points."""
-    if len(lengths) < 3:
-        return None
-    return float(np.polyfit(np.log(lengths), np.log(values), 1)[0])
 
 
 def _head(cells: list[Cell]) -> str:
@@ -71,7 +62,7 @@ def _table(cells: list[Cell], value: Callable[[dict[str, Any]], float | None], p
         shown = [_shown(value(found[n]), found[n]) if n in found else "" for n in lengths]
         fitted = {n: value(found[n]) for n in lengths if n in found and n >= FITTED_FROM}
         fitted = {n: v for n, v in fitted.items() if v}
-        slope = exponent(list(fitted), [v for v in fitted.values() if v])
+        slope = growth.exponent(list(fitted), [v for v in fitted.values() if v])
         rows.append([f"`{name}`", *shown, "" if slope is None else f"n^{slope:.2f} ({len(fitted)} points)"])
     return tables.markdown(["", *(str(n) for n in lengths), "grows as"], rows)
 
