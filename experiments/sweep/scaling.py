@@ -72,8 +72,8 @@ def title(group: list[Record]) -> str:
     """What the tables of a group are about."""
     config = group[0]["config"]
     return (
-        f"**By length**: `{config['task']['name']}`, {config['train']['batch_size']} sequences a training "
-        f"step, {config['eval']['batch_size']} a forward pass, "
+        f"**By length**: `{config['task']['name']}`, training steps of batch size "
+        f"{config['train']['batch_size']}, forward passes of {config['eval']['batch_size']}, "
         f"{sections.origin_text(group[0]['provenance'])}:"
     )
 
