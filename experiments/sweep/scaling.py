@@ -27,7 +27,7 @@ def _temporaries(program: str) -> Callable[[Record], float | None]:
 
 
 def _in_milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.4g}"
+    return f"{1000 * seconds:.4g}" if seconds < 1 else f"{1000 * seconds:,.0f}"
 
 
 QUANTITIES = {

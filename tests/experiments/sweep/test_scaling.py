@@ -47,6 +47,10 @@ def test_exponents_crossovers_and_what_does_not_fit():
     }
 
 
+def test_long_times_have_no_exponent():
+    assert [scaling._in_milliseconds(seconds) for seconds in (0.012345, 26.15)] == ["12.35", "26,150"]
+
+
 def test_only_what_differs_in_attention_and_length_is_put_together():
     found = sweep()
     found[0]["config"]["model"]["num_heads"] = 2
