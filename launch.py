@@ -1,17 +1,18 @@
-"""One config, one command: train an attention variant, measure it, record it, show it beside the others.
+"""One config, or a sweep of them, one command: train, measure, record, show beside the others.
 
 python launch.py --config=configs/window128.py [--config.field=value ...] [--workdir=runs] [--dry_run]
                  [--require_device=cpu|gpu|tpu] [--allow_changes] [--compilation_cache=FOLDER] [--profile]
 
-Several --config=... run one after the other, each in a process of its own, with the same overrides.
+A file with a get_sweep is many cells, and so are several --config=...: each runs in a process of its own, one
+after the other, with the same overrides. What is finished is not repeated; at the end all stand side by side.
 """
 
 import argparse
 import difflib
 import os
 import signal
-import subprocess
 import sys
+from pathlib import Path
 
 from experiments import accelerators, codes
 from experiments.interrupt import EXIT_CODES
@@ -38,6 +39,10 @@ if __name__ == "__main__":  # before the imports, which take seconds
 from configs import base  # noqa: E402
 from experiments import run, settings  # noqa: E402
 from experiments.plan import mode as planning  # noqa: E402
+from experiments.sweep import cells  # noqa: E402
+from experiments.sweep import mode as sweeping  # noqa: E402
+
+HANDED_ON = ("require_device", "allow_changes", "compilation_cache", "profile")  # to the cells of a sweep
 
 
 class Parser(argparse.ArgumentParser):
@@ -60,14 +65,23 @@ def parser() -> Parser:
         "--dry_run", action="store_true", help="show the plan; nothing is trained, no run is begun"
     )
     made.add_argument(
-        "--mode", choices=("plan",),
-        help="plan: train nothing; compile the step for devices that are not here, say what it would take",
+        "--mode", choices=("plan", "run"),
+        help="plan: train nothing; compile the step for devices that are not here, say what it would take; "
+        "run: of a file that holds a sweep too, its get_config alone",
     )  # fmt: skip
     made.add_argument(
         "--longest", nargs="?", const="this", choices=("this", "all"),
         help="of a plan: the longest sequence that trains on each target, with this attention or with all",
     )  # fmt: skip
     made.add_argument("--target", help="of a plan: names of devices, with commas, or all")
+    made.add_argument(
+        "--executor",
+        choices=("local", "slurm"),
+        help="of a sweep: one cell after the other here, or jobs of Slurm",
+    )
+    made.add_argument(
+        "--slurm", help="of --executor=slurm: what a job asks for, partition=gpu,time=60 (minutes)"
+    )
     made.add_argument("--require_device", choices=("cpu", "gpu", "tpu"), help="refuse any other device")
     made.add_argument(
         "--allow_changes", action="store_true", help="continue with other code, versions or data"
@@ -93,22 +107,22 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 def main(argv: list[str]) -> int:
     try:
         options, overrides = parse(argv)
-        configs = [settings.load(path, overrides) for path in options.config]
-        if len(configs) > 1:
-            return one_by_one(options, overrides)
+        name, found = cells.load(options.config, overrides, whole=options.mode != "run")
         if options.mode == "plan":
-            asked = planning.Asked(options.config[0], overrides, configs[0])
-            chosen = planning.targets(options.target, configs[0])
-            if options.longest:
-                return planning.longest(asked, chosen, options.longest, options.workdir)
-            return planning.plan(asked, chosen, options.workdir)
+            return plan(options, found)
         if options.target or options.longest:
             raise settings.UsageError("--target and --longest are of --mode=plan")
+        if options.executor and name is None:
+            name = cells.name(options.config)
+        if options.slurm and not options.executor:
+            raise settings.UsageError("--slurm is of --executor=slurm")
+        if name is not None:
+            return sweep(options, name, found)
         if options.compilation_cache:
             run.keep_compiled(options.compilation_cache)
         return run.run(
-            configs[0],
-            settings.differences(configs[0], base.get_config()),
+            found[0].config,
+            settings.differences(found[0].config, base.get_config()),
             options.workdir,
             argv=["launch.py", *argv],
             dry_run=options.dry_run,
@@ -127,36 +141,26 @@ def main(argv: list[str]) -> int:
         return code
 
 
-def one_by_one(options: argparse.Namespace, overrides: list[str]) -> int:
-    """Run every config in a process of its own; the first exit code that is not 0, or 0.
+def plan(options: argparse.Namespace, found: list[cells.Cell]) -> int:
+    """The plan of every cell. Exit code 0."""
+    targets = [planning.targets(options.target, cell.config) for cell in found]
+    for cell, chosen in zip(found, targets, strict=True):
+        asked = planning.Asked(cell.path, cell.overrides, cell.config)
+        if options.longest:
+            planning.longest(asked, chosen, options.longest, options.workdir)
+        else:
+            planning.plan(asked, chosen, options.workdir)
+    return codes.DONE
 
-    An interruption ends the whole: SIGTERM is passed on to the one that runs; Ctrl-C reaches it anyway.
-    """
-    given = {name: value for name, value in vars(options).items() if value and name != "config"}
-    flags = [f"--{name}" + ("" if value is True else f"={value}") for name, value in given.items()]
-    ended, received, child = [], [], None
 
-    def stop(number: int, _frame: object) -> None:
-        received.append(number)
-        if child and number == signal.SIGTERM:
-            child.terminate()
-
-    before = {number: signal.signal(number, stop) for number in EXIT_CODES}
-    try:
-        for path in options.config:
-            child = subprocess.Popen([sys.executable, __file__, f"--config={path}", *flags, *overrides])
-            if signal.SIGTERM in received:  # came while there was no child to pass it on to
-                child.terminate()
-            code = child.wait()
-            ended.append(code if code >= 0 else 128 - code)
-            if received:
-                return EXIT_CODES[signal.Signals(received[0])]
-            if ended[-1] in EXIT_CODES.values():
-                return ended[-1]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return next((code for code in ended if code), codes.DONE)
+def sweep(options: argparse.Namespace, name: str, found: list[cells.Cell]) -> int:
+    """All cells; with --dry_run what is left of them. The exit code."""
+    given = {flag: getattr(options, flag) for flag in HANDED_ON}
+    flags = [f"--{flag}" + ("" if value is True else f"={value}") for flag, value in given.items() if value]
+    asked = sweeping.Sweep(name, found, Path(options.workdir), flags, again=options.profile)
+    if options.dry_run:
+        return sweeping.left(asked)
+    return sweeping.start(asked, options.executor or "local", options.slurm or "")
 
 
 if __name__ == "__main__":

@@ -62,8 +62,8 @@ NAME: Rule = (
     lambda value: isinstance(value, str) and re.fullmatch(r"[\w-][\w.-]*", value) is not None,
 )
 SEEDS: Rule = (
-    "different ints in [0, 2**31)",
-    lambda value: _differ(value, lambda seed: is_int(seed) and 0 <= seed <= MOST) and len(value) > 0,
+    "different ints in [0, 2**31), or ()",
+    lambda value: _differ(value, lambda seed: is_int(seed) and 0 <= seed <= MOST),
 )
 
 RATES: Rule = (
@@ -148,6 +148,8 @@ def check_fields(fields: dict[str, Any]) -> None:
 def check_together(config: Config, variant: attention.Attention, task: Task) -> None:
     """Fields against each other, the variant and the task. Raises UsageError."""
     model = config.model
+    if not config.seeds and not config.eval.timed_steps:
+        refuse("seeds", (), "at least one with eval.timed_steps=0: there is nothing to do")
     if model.num_kv_heads and model.num_heads % model.num_kv_heads:
         refuse("model.num_kv_heads", model.num_kv_heads, f"a divisor of model.num_heads={model.num_heads}")
     if model.positions == "rotary" and model.head_dim % 2:

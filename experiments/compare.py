@@ -15,6 +15,7 @@ from experiments.settings import LATER, incidental
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
 NOT_CITABLE = "not citable"
+NOT_TRAINED = "not trained"
 ROUNDING = 1e-4  # of a score, or of 1 if that is more: what the order of additions alone can change
 
 
@@ -77,6 +78,12 @@ def remarks(record: Record) -> list[str]:
     if record["outcome"] != records.FINISHED:
         phrases.append(record["outcome"])
     return phrases + [NOT_CITABLE] * bool(record["not_citable"])
+
+
+def result(record: Record) -> str:
+    """What stands in the place of a score that there is not."""
+    only_measured = record["outcome"] == records.FINISHED and not record["config"]["seeds"]
+    return NOT_TRAINED if only_measured else record["outcome"]
 
 
 def at_chance(record: Record, length: int | None = None) -> list[str]:
@@ -181,6 +188,8 @@ def _untested(one: Record, other: Record) -> str | None:
     # Those that failed are no random ones: a mean without them is too good.
     if asked & {*failures(one), *failures(other)}:
         return "failed seeds"
+    if not (one["config"]["seeds"] and other["config"]["seeds"]):
+        return NOT_TRAINED
     metric = one["task"]["primary"]
     if len(scores(one, metric).keys() & scores(other, metric).keys()) < LEAST_PAIRS:
         return f"a paired t-test wants {LEAST_PAIRS} seeds in common"

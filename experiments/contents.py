@@ -70,6 +70,7 @@ def new(cell: Cell, params: Any) -> Record:
 def begin_session(record: Record, cell: Cell, changes: list[str]) -> None:
     """A process begins to work on the record. `changes`: in what it differs from the first one."""
     record["config"]["seeds"] = sorted({*record["config"]["seeds"], *cell.config.seeds})
+    record["differences"].pop("seeds", None)
     if record["config"]["seeds"] != [0]:
         record["differences"]["seeds"] = record["config"]["seeds"]
     record["outcome"], record["reason"], record["exit_code"] = records.UNFINISHED, None, None

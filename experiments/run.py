@@ -88,7 +88,7 @@ def run(
     if dry_run:
         return _plan(out, cell)
     folder = Path(workdir) / f"{config.name}-{cell.identity}"
-    with _alone(folder):
+    with alone(folder):
         return _continue(out, cell, folder, allow_changes, profile)
 
 
@@ -117,8 +117,8 @@ def _check_device(required: str | None) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the run's folder. Raises UsageError if another process does, OSError if there can be none."""
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder. Raises UsageError if another process does, OSError if there can be none."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:
         try:
@@ -145,13 +145,12 @@ def _plan(out: Console, cell: Cell) -> int:
 def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profile: bool) -> int:
     now = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
     record = _begun(folder) or now
-    todo = work.left(record, cell)
+    todo = work.left(record, cell.config)
     measured = record["speed"].get("training_step", {}).get("n", 0)
     if 0 < measured < cell.config.eval.timed_steps:
         out.print(f"speed and memory stay as they were measured with {measured} steps")
     changes = contents.changes(record, now)
-    done = record["outcome"] in (records.FINISHED, records.DIVERGED) and not work.unmeasured(record, cell)
-    if not todo and done:
+    if work.is_done(record, cell.config):
         since = f" (since then: {'; '.join(changes)})" if changes else ""
         out.print(f"{record['outcome']}: {folder}{since}", markup=False)
         _results(out, record, folder)

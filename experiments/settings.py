@@ -1,22 +1,18 @@
 """From a config file and the command line to one resolved and checked config."""
 
-import difflib
 import hashlib
-import importlib.util
-import inspect
 import json
 import re
 import types
 import typing
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_dict, config_flags
 
 import attention
-from experiments import tasks
+from experiments import config_file, tasks
 from experiments.checks import RULES, UsageError, check_fields, check_known, check_together, refuse
 from experiments.config import Config, flat
 from experiments.tasks.task import Task
@@ -26,7 +22,6 @@ NAMED: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[..., Any]]] = {
     "attention": (attention.hyperparameters, attention.make),
     "task": (tasks.hyperparameters, tasks.make),
 }
-CONFIGS = Path("configs")
 BAD_VALUES = (flags.Error, ValueError, TypeError, RecursionError, MemoryError)  # as absl raises for them
 # What has no bearing on the numbers: `seeds_at_once` only within rounding, and a table says where it differs.
 INCIDENTAL = (
@@ -44,7 +39,11 @@ def load(path: str, overrides: list[str]) -> Config:
     replaces all fields of the old one by the new one's defaults. Raises UsageError, one line, for anything
     wrong.
     """
-    config = _read(path)
+    config = config_file.read_config(path)
+    for section in NAMED:
+        named = config.get(section)
+        if not isinstance(named, ConfigDict) or not isinstance(named.get("name"), str):
+            raise UsageError(f"--config={path}: config.{section} must be a ConfigDict with a name")
     values = dict(_split(override) for override in overrides)
     for section in NAMED:
         name = values.pop(f"{section}.name", config[section].name)
@@ -93,44 +92,6 @@ def identity(config: Config) -> str:
         if field not in left_out and LATER.get(field, ...) != value
     }
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def _read(path: str) -> Config:
-    file, colon, argument = path.partition(":")
-    if not Path(file).is_file():
-        there = {path.stem: path for folder in (CONFIGS, Path(file).parent) for path in folder.glob("*.py")}
-        near = difflib.get_close_matches(Path(file).stem, there, 1)
-        hint = f"; did you mean {there[near[0]]}?" if near else f"; there are {', '.join(sorted(there))}"
-        raise UsageError(f"--config={path}: there is no file {file!r}{hint}")
-    spec = importlib.util.spec_from_file_location("config_file", file)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"--config={path}: {file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    arguments = [argument] if colon else []
-    try:
-        spec.loader.exec_module(module)
-        takes = _takes(module.get_config, arguments)
-        config = module.get_config(*arguments) if takes else None
-    except Exception as error:
-        raise UsageError(f"--config={path}: {type(error).__name__}: {_line(error)}") from error
-    if not takes:
-        wants = f"takes no argument {argument!r}" if colon else f"wants an argument, --config={path}:ARGUMENT"
-        raise UsageError(f"--config={path}: {file} {wants}")
-    if not isinstance(config, ConfigDict):
-        raise UsageError(f"--config={path}: get_config() gives a {type(config).__name__}, not a ConfigDict")
-    for section in NAMED:
-        named = config.get(section)
-        if not isinstance(named, ConfigDict) or not isinstance(named.get("name"), str):
-            raise UsageError(f"--config={path}: config.{section} must be a ConfigDict with a name")
-    return config
-
-
-def _takes(function: Callable[..., Any], arguments: list[str]) -> bool:
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return False
-    return True
 
 
 def _split(override: str) -> tuple[str, str]:

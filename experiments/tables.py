@@ -143,7 +143,7 @@ def _names(found: list[Record]) -> list[str]:
 def _quality(row: dict[str, Any], task: dict[str, Any], tested: bool) -> dict[str, str]:
     record, score, metric = row["record"], row["score"], task["primary"]
     cells = {"attention": record["attention"]["text"], "remarks": "; ".join(row["labels"])}
-    cells[metric] = record["outcome"] if score["mean"] is None else f"{score['mean']:.4f}"
+    cells[metric] = compare.result(record) if score["mean"] is None else f"{score['mean']:.4f}"
     cells["± 95%"] = "" if score["half_width"] is None else f"{score['half_width']:.2g}"
     cells["n"] = str(score["n"]) + (f" ({row['failed']} failed)" if row["failed"] else "")
     cells |= at_lengths(record)

@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 
 from experiments import checkpoint, contents, grid, layout, measure, program, records
+from experiments.config import Config
 from experiments.contents import Cell, Record
 from experiments.fit import Fit, Report, checkpoints, fit
 
@@ -27,14 +28,20 @@ class Work:
         records.write_record(self.folder, self.record)
 
 
-def left(record: Record, cell: Cell) -> list[int]:
+def left(record: Record, config: Config) -> list[int]:
     """Seeds that are asked for and have no result."""
-    return [seed for seed in cell.config.seeds if not contents.settled(record, seed)]
+    return [seed for seed in config.seeds if not contents.settled(record, seed)]
 
 
-def unmeasured(record: Record, cell: Cell) -> bool:
+def unmeasured(record: Record, config: Config) -> bool:
     """Whether speed and memory are asked for and not known."""
-    return cell.config.eval.timed_steps > 0 and "measured" not in record["memory"]
+    return config.eval.timed_steps > 0 and "measured" not in record["memory"]
+
+
+def is_done(record: Record, config: Config) -> bool:
+    """Whether nothing is left of what is asked for."""
+    ended = record["outcome"] in (records.FINISHED, records.DIVERGED)
+    return ended and not left(record, config) and not unmeasured(record, config)
 
 
 def do(work: Work) -> tuple[str, str | None]:
@@ -48,13 +55,13 @@ def do(work: Work) -> tuple[str, str | None]:
     if reason := shortage(single):
         return records.OUT_OF_MEMORY_COMPILED, reason
     work.save()
-    if unmeasured(record, cell):  # before training, whose memory would be found in use
+    if unmeasured(record, cell.config):  # before training, whose memory would be found in use
         work.report.note("measuring speed and memory")
         found = program.measured(cell.config, cell.task, single, work.check)
         record["speed"] |= found["speed"]
         record["memory"]["measured"] = found["memory"]
         work.save()
-    if todo := left(record, cell):
+    if todo := left(record, cell.config):
         record["not_evaluated"] = what_does_not_fit(single)
         single = without(single, record["not_evaluated"])
         rate = _learning_rate(work)

@@ -4,9 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from experiments import tables
+from experiments import growth, tables
 from experiments.benchmark import peers, ratios
 
 Cell = dict[str, Any]
@@ -45,13 +43,6 @@ def page(cells: list[Cell], baseline: str = peers.BASELINE) -> str:
     return "\n\n".join([_head(cells), *ratios.sections(cells), *shown]) + "\n"
 
 
-def exponent(lengths: list[int], values: list[float]) -> float | None:
-    """Slope of log value against log length, None below three points."""
-    if len(lengths) < 3:
-        return None
-    return float(np.polyfit(np.log(lengths), np.log(values), 1)[0])
-
-
 def _head(cells: list[Cell]) -> str:
     lines = [f"- {each}" for each in ratios.provenance_lines(cells)]
     return "\n".join([HEAD, *lines])
@@ -82,7 +73,7 @@ def _table(cells: list[Cell], value: Callable[[dict[str, Any]], float | None], p
         shown = [_shown(value(found[n]), found[n]) if n in found else "" for n in lengths]
         fitted = {n: value(found[n]) for n in lengths if n in found and n >= FITTED_FROM}
         fitted = {n: v for n, v in fitted.items() if v}
-        slope = exponent(list(fitted), [v for v in fitted.values() if v])
+        slope = growth.exponent(list(fitted), [v for v in fitted.values() if v])
         rows.append([f"`{name}`", *shown, "" if slope is None else f"n^{slope:.2f} ({len(fitted)} points)"])
     return tables.markdown(["", *(str(n) for n in lengths), "grows as"], rows)
 

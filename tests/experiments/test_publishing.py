@@ -12,6 +12,7 @@ from experiments import (
     readme,
     records,
     savings,
+    sections,
     settings,
 )
 from experiments.benchmark import peers
@@ -47,7 +48,7 @@ def test_every_outcome_has_its_row():
     for outcome in (records.DIVERGED, records.OUT_OF_MEMORY, records.OUT_OF_MEMORY_COMPILED):
         group.append(complete(outcome, outcome=outcome, seeds={"0": {"outcome": outcome}}))
     group.append(complete("killed", outcome=records.UNFINISHED, seeds={}))
-    lines = readme.task_section(group).splitlines()
+    lines = sections.task_section(group).splitlines()
     rows = [line for line in lines if line.startswith("| `")]
     assert len(rows) == 5 and rows[0].startswith("| `full(size=[3])` | 2.0000 (n=1) | 200 (190-220) | 10,240")
     for outcome in (
@@ -63,23 +64,23 @@ def test_every_outcome_has_its_row():
 def test_claims_are_in_the_text():
     low = complete("low", [1.0 + n / 100 for n in range(8)])
     high = complete("high", [2.0 + n * n / 1000 for n in range(8)])
-    text = readme.task_section([high, low, complete("few")])
+    text = sections.task_section([high, low, complete("few")])
     assert (
         "Holm-corrected over 1 pairs: `low(size=[3])` over `high(size=[3])` by 0.98 ± 0.007 (n = 8, p = "
         in text
     )
     assert "Not tested: a paired t-test wants 8 seeds in common (2 of 3 pairs)." in text
     low["not_citable"] = ["the working tree differed"]
-    assert "; not citable)" in readme.task_section([high, low])
+    assert "; not citable)" in sections.task_section([high, low])
     rounded = complete("other", [1.0 + n / 100 + 1e-6 * (1 + n % 2) for n in range(8)])
-    assert "Holm-corrected over 1 pairs: none. For 1 other pairs no" in readme.task_section([low, rounded])
+    assert "Holm-corrected over 1 pairs: none. For 1 other pairs no" in sections.task_section([low, rounded])
 
 
 def test_other_lengths_have_columns_where_a_record_has_scores_there():
     one, other = complete("one"), complete("other", (3.0,))
-    assert "at 512" not in readme.task_section([one, other])
+    assert "at 512" not in sections.task_section([one, other])
     other["seeds"]["0"]["test_at_length"] = {"512": {"bits": 3.5}}
-    lines = readme.task_section([one, other]).splitlines()
+    lines = sections.task_section([one, other]).splitlines()
     assert "| attention | test bits | at 512 | step ms |" in lines[2]
     assert "| 2.0000 (n=1) | - | " in lines[4] and "| 3.0000 (n=1) | 3.5000 (n=1) | " in lines[5]
 
@@ -88,8 +89,8 @@ def test_how_each_learning_rate_was_come_by_is_said():
     group = [complete(name, (2.0,)) for name in ("one", "two", "three")]
     for tuned, rate in ((group[1], 0.01), (group[2], 0.1)):
         tuned["config"]["optimizer"]["learning_rate_grid"], tuned["learning_rate"] = [0.01, 0.1], rate
-    assert readme.rates_text(group[1:]) == "Learning rate of all: tuned over 0.01, 0.1."
-    assert readme.rates_text(group) == (
+    assert sections.rates_text(group[1:]) == "Learning rate of all: tuned over 0.01, 0.1."
+    assert sections.rates_text(group) == (
         "Learning rates: 0.003, not tuned (`one(size=[3])`); "
         "tuned over 0.01, 0.1 (`two(size=[3])`, `three(size=[3])`)."
     )
@@ -97,7 +98,7 @@ def test_how_each_learning_rate_was_come_by_is_said():
 
 def test_records_that_do_not_compare_are_not_published():
     with pytest.raises(ValueError, match="do not compare"):
-        readme.task_section([complete("one"), complete("other", config__train__steps=7)])
+        sections.task_section([complete("one"), complete("other", config__train__steps=7)])
 
 
 def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):

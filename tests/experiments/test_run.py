@@ -2,9 +2,6 @@
 
 import errno
 import os
-import signal
-import threading
-import time
 
 import pytest
 
@@ -97,6 +94,18 @@ def test_what_was_not_measured_can_be_later(tmp_path):
     assert launch.main(command(tmp_path)) == 0
     after = record_of(tmp_path)
     assert after["speed"]["training_step"]["n"] == 2 and after["seeds"] == before["seeds"]
+
+
+def test_without_seeds_it_is_measured_and_seeds_can_follow(undisturbed, tmp_path, capsys):
+    assert launch.main(command(tmp_path, seeds="()")) == 0
+    measured = record_of(tmp_path)
+    assert measured["outcome"] == "finished" and measured["seeds"] == {} and measured["groups"] == []
+    assert measured["speed"]["training_step"]["n"] == 2 and measured["memory"]["measured"]
+    assert "not trained" in capsys.readouterr().out
+    assert launch.main(command(tmp_path, seeds="()")) == 0
+    assert record_of(tmp_path) == measured
+    assert launch.main(command(tmp_path)) == 0
+    assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
 
 
 @pytest.mark.parametrize(("asked", "said"), [(1, False), (2, False), (3, True)])
@@ -198,56 +207,3 @@ def test_a_disk_that_is_full_from_the_start_may_have_room_later(tmp_path, capsys
     assert launch.main(command(tmp_path / "runs")) == 75
     error = capsys.readouterr().err
     assert "No space left on device: 'there'" in error and error.count("\n") == 1
-
-
-# Stands for launch.py: says what it was called with and how long it takes by its config's name.
-CHILD = """
-import pathlib, signal, sys, time
-name = sys.argv[1].rpartition(":")[2]
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
-with open(pathlib.Path(__file__).with_name("started"), "a") as file:
-    print(*sys.argv[1:], sep="\\t", file=file, flush=True)
-time.sleep(30 if name == "long" else 0)
-sys.exit({"window": 3, "stopped": 75}.get(name, 0))
-"""
-
-
-@pytest.fixture
-def children(tmp_path, monkeypatch):
-    """Children of launch.py that do nothing; gives what was asked of them so far."""
-    script = tmp_path / "child.py"
-    script.write_text(CHILD)
-    monkeypatch.setattr(launch, "__file__", str(script))
-    return lambda: [line.split("\t") for line in script.with_name("started").read_text().splitlines()]
-
-
-def test_several_configs_run_one_after_the_other_each_in_its_own_process(tmp_path, children):
-    first, workdir, *rest = command(tmp_path)
-    configs = [f"{first}:{name}" for name in ("full", "window", "lsh")]
-    spaced = [word for config in configs for word in config.split("=")]
-    for count, words in enumerate((configs, spaced), start=1):
-        assert launch.main([*words, workdir, *rest, "--dry_run"]) == 3
-        assert children() == [[config, workdir, "--dry_run", *rest] for config in configs] * count
-    assert launch.main([*configs, f"{first}:lhs", workdir, *rest]) == 2 and len(children()) == 6
-
-
-def test_an_interruption_ends_all_of_several(children, monkeypatch):
-    def configs():
-        return [words[0] for words in children()]
-
-    monkeypatch.setattr(launch.settings, "load", lambda path, overrides: path)
-    assert launch.main(["--config=a:stopped", "--config=b:full"]) == 75
-    assert configs() == ["--config=a:stopped"]
-    before = signal.getsignal(signal.SIGTERM)
-
-    def terminate():
-        while "--config=b:long" not in configs():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=terminate)
-    thread.start()
-    assert launch.main(["--config=a:full", "--config=b:long", "--config=c:full"]) == 75
-    thread.join()
-    assert configs()[-1] == "--config=b:long"
-    assert signal.getsignal(signal.SIGTERM) is before

@@ -22,7 +22,10 @@ def refusal(path, *fields):
     return str(error.value)
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("[a-z]*.py")), ids=lambda path: path.stem)
+FILES = [path for path in sorted(CONFIGS.glob("[a-z]*.py")) if "def get_config(" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_config_loads_and_is_named_after_its_file(path):
     config = load(path)
     assert config.name == path.stem or config.name == f"{path.stem}-{config.attention.name}"

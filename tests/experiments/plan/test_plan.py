@@ -95,7 +95,7 @@ def test_answers_are_kept_but_for_failures(tmp_path, monkeypatch):
     asked = path.removeprefix("--config="), overrides, tmp_path / "kept"
     answers = iter(['{"outcome": "compiled"}'])
     monkeypatch.setattr(
-        pool, XX
+        pool, "_started", lambda *_: started(f"input(); print('{next(answers)}', flush=True); input()")(*_)
     )
     with pool.asking("cpu", *asked) as ask:
         assert ask([]) == {"outcome": "compiled"}

@@ -1,0 +1,35 @@
+"""The five first variants side by side, on `bytes` with one seed and on recall with eight.
+
+python launch.py --config=configs/compare.py
+python launch.py --config=configs/compare.py:window,mine     # these variants
+"""
+
+VARIANTS = "full,dense,window,pooled,lsh"
+# Configs of `bytes` by variant; others have base.py's.
+BYTES = {
+    "full": "full.py",
+    "dense": "dense.py",
+    "window": "window128.py",
+    "pooled": "pooled.py",
+    "lsh": "lsh.py",
+}
+# Half the length of recall.py's, and half the steps, so that all is done in half an hour on 2 cores; `full`
+# is solved after 150 steps. One seed after the other: on a CPU eight at once take half as long again.
+RECALL = {
+    "seeds": (0, 1, 2, 3, 4, 5, 6, 7),
+    "task.length": 64,
+    "task.num_pairs": 16,
+    "train.steps": 200,
+    "train.seeds_at_once": 1,
+}
+
+
+def get_sweep(variants: str = VARIANTS):
+    names = variants.split(",")
+    on_bytes = [
+        {"config": BYTES[name]}
+        if name in BYTES
+        else {"config": "base.py", "name": name, "attention.name": name}
+        for name in names
+    ]
+    return on_bytes + [{"config": f"recall.py:{name}", **RECALL} for name in names]
