@@ -108,6 +108,16 @@ def passed(result: dict[str, Any], number: int, undisturbed: tuple[Any, Any]) ->
     return right and result.get("outcome") == undisturbed
 
 
+def differing(one: Any, other: Any, path: str = "") -> list[str]:
+    """Where two trees of dictionaries and tuples differ."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        one, other = dict(enumerate(one)), dict(enumerate(other))
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return [] if one == other else [path]
+    names = sorted(one.keys() | other.keys(), key=str)
+    return [each for name in names for each in differing(one.get(name), other.get(name), f"{path}.{name}")]
+
+
 def trial(copy: Path, workdir: Path, at_once: int, delay: float, number: int) -> dict[str, Any]:
     process, begun = started(copy, workdir, at_once), time.monotonic()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -158,6 +168,8 @@ def campaign(trials: int, seed: int) -> list[dict[str, Any]]:
 
             result = in_time(attempt)
             same = passed(result, number, expected[at_once])
+            if not same and (found_then := result.get("outcome")):
+                result["differing"] = differing(found_then, expected[at_once])
             result.pop("outcome", None)
             found.append(result | {"same": same, "signal": signal.Signals(number).name, "at_once": at_once})
             print(index + 1, found[-1], flush=True)

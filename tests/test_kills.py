@@ -42,3 +42,10 @@ def test_trials_that_came_late_are_counted_and_not_for_ever():
     assert kills.in_time(lambda: {"codes": [0]}) == {"codes": [0], "late": kills.MOST_LATE}
     found = [{"where": "training", "signal": "SIGKILL", "same": True, "late": late} for late in (2, 1)]
     assert "3 more had ended before the signal came" in kills.page(found, seed=0, origin="here")
+
+
+def test_what_differs_is_named():
+    one = ({"speed": {"n": 1}, "seeds": [0]}, {"seed-0": [1]})
+    other = ({"speed": {"n": 1}, "seeds": [1]}, {})
+    assert kills.differing(one, other) == [".0.seeds", ".1.seed-0"]
+    assert kills.differing(one, one) == []
