@@ -104,9 +104,9 @@ def show(out: Console, record: dict[str, Any]) -> None:
     out.print(tables.plain(heads, rows, left=("compiled for", "fits", "bound by")))
     batch_size = record["config"]["train"]["batch_size"]
     out.print(
-        f"One training step of {batch_size} sequences. fits: in {record['share']:.0%} of the "
-        "memory. compute, memory: the least time, by the device's peak and bandwidth. compiler's: its own "
-        "estimate, which counts a loop's body once."
+        f"One training step of {batch_size} sequences; figures are those of one device. fits: in "
+        f"{record['share']:.0%} of the memory. compute, memory: the least time, by the device's peak and "
+        "bandwidth. compiler's: its own estimate, which counts a loop's body once."
     )
 
 

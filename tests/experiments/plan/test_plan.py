@@ -115,6 +115,64 @@ def test_a_device_is_described(device):
         assert f"device_memory_size: {device.memory}" in text and text.count("{") == text.count("}")
 
 
+GROWTH = """
+import sys, jax, attention
+from experiments import measure
+variant, shape = attention.make(sys.argv[1]), (1, int(sys.argv[2]), 4, 64)
+arrays = [jax.random.normal(jax.random.key(i), shape) for i in range(3)]
+loss = lambda *arrays: variant(*arrays, attention.Mask(causal=True)).sum()
+compiled = jax.jit(jax.grad(loss, (0, 1, 2))).lower(*arrays).compile()
+run = lambda arrays: jax.block_until_ready(compiled(*arrays))
+run(arrays)
+memory = measure.compiled_memory(compiled)
+print((memory["temporaries"] + memory["outputs"]) / measure.resident_growth(run, arrays)["bytes"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "length"), [("dense", 2048), ("window", 32768)])
+def test_a_process_takes_what_is_planned_within_a_factor_of_two(name, length):
+    """More, as products take room of their own; or less, of pages that it had and that were never touched."""
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, name, str(length)], capture_output=True, text=True, check=True
+    )
+    assert 0.5 <= float(done.stdout) <= 2
+
+
+def test_several_devices_are_named_and_counted():
+    slice_ = devices.find("tpu-v5e:4x4")
+    assert (slice_.slice, slice_.count, slice_.name) == ("v5e:4x4", 16, "tpu-v5e:4x4")
+    assert devices.find("tpu-7x:2x2x1").count == 8  # a chip is two devices
+    assert (devices.find("h200:8").count, devices.find("h200:8").slice) == (8, "1x1x8")
+    assert devices.find("h200").count == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("tpu-v5e:4", "tpu-v5e:4 is no slice; one is written as tpu-v5e:2x2"),
+        ("h200:0", "h200:0 is no slice; one is written as h200:8"),
+        ("tpu-v9", "tpu-v9 is unknown; known are tpu-v4"),
+        ("tpu-v5e:4x4", "tpu-v5e:4x4 is 16 devices, but config.mesh asks for 1 x 1"),
+    ],
+)
+def test_a_target_that_is_not_the_mesh_is_one_line(tmp_path, capsys, target, words):
+    assert launch.main(command(tmp_path, "--mode=plan", f"--target={target}")) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+def test_a_plan_of_several_devices_is_what_each_takes(tmp_path, capsys):
+    """On processors here that are several in name."""
+    mesh = {"mesh__data": 2, "eval__timed_steps": 0, "task__eval_lengths": "()"}
+    assert launch.main(command(tmp_path, "--mode=plan", "--target=cpu", **mesh)) == 0
+    alone = command(tmp_path / "alone", "--mode=plan", "--target=cpu", **mesh | {"mesh__data": 1})
+    assert launch.main(alone) == 0
+    shared, whole = (planned(path)["compiled_for"]["cpu"] for path in (tmp_path, tmp_path / "alone"))
+    assert shared["memory"]["forward"]["temporaries"] < 0.7 * whole["memory"]["forward"]["temporaries"]
+    assert 2 * shared["roofline"]["operations"] == whole["roofline"]["operations"]
+
+
 def test_the_roofline_by_hand():
     memory = {"arguments": 10**9, "outputs": 10**9, "temporaries": 10**9, "aliased": 0, "total": 3 * 10**9}
     found = roofline.bound("h200", "bfloat16", 989_400_000_000, memory)
