@@ -43,6 +43,22 @@ def results(folder: Path, path: Path) -> None:
     plt.close(figure)
 
 
+def longest(record: dict[str, Any], path: Path) -> None:
+    """The longest sequence of each variant that trains on each target, from a plan's record."""
+    found = record["longest"]
+    figure, axes = plt.subplots(figsize=(max(5.5, 1.1 * len(found)), 4.2), layout="constrained")
+    for name in dict.fromkeys(name for by_name in found.values() for name in by_name):
+        lengths = [by_name[name]["length"] or math.nan for by_name in found.values()]
+        axes.plot(range(len(found)), lengths, label=name, linestyle="none", **_style(name))
+    axes.set_yscale("log", base=2)
+    axes.set_xticks(range(len(found)), list(found), rotation=30, ha="right")
+    axes.set(ylabel="tokens", title="the longest sequence that trains, compiled for each device")
+    axes.grid(axis="y", color="0.9")
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
 def _learning_curves(axes: Axes, runs: list[tuple[Path, Record]]) -> None:
     """Validation score by step: a line for each seed, one name for all seeds of a run."""
     task = runs[0][1]["task"]

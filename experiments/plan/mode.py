@@ -8,10 +8,10 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from experiments import cost, files, layout, measure, provenance, screen, settings, tables, train
+from experiments import cost, figures, files, layout, measure, provenance, screen, settings, train
 from experiments.config import Config
+from experiments.plan import lines, pool, roofline
 from experiments.plan import longest as search
-from experiments.plan import pool, roofline
 from experiments.plan.devices import DEVICES, find
 from experiments.plan.worker import FAILED, HERE
 
@@ -50,8 +50,8 @@ def plan(asked: Asked, chosen: list[str], workdir: str) -> int:
     for target, answer in pool.side_by_side(chosen, work, os.cpu_count() or 1):
         out.print(f"{target}: {answer['outcome']} {answer.get('reason', '')}", markup=False)
         found[target] = _judged(config, target, answer)
-    record = _record(config, {target: found[target] for target in chosen})
-    show(out, record)
+    record = _record(asked, {target: found[target] for target in chosen})
+    lines.show_steps(out, record)
     _keep(out, folder / f"{config.name}-{settings.identity(config)}.json", record)
     return 0
 
@@ -83,9 +83,11 @@ def capacity(target: str) -> int:
     return measure.free_memory(jax.devices()[0]) or 0
 
 
-def _record(config: Config, found: dict[str, Any]) -> dict[str, Any]:
+def _record(asked: Asked, found: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a plan."""
+    config = asked.config
     return {
+        "asked": {"config": asked.path, "overrides": asked.overrides},
         "compiled_for": found,
         "share": measure.SHARE,
         "name": config.name,
@@ -94,43 +96,6 @@ def _record(config: Config, found: dict[str, Any]) -> dict[str, Any]:
         "provenance": provenance.gather(),
         "devices": {name: dataclasses.asdict(find(name)) for name in found if name != HERE},
     }
-
-
-def show(out: Console, record: dict[str, Any]) -> None:
-    """A row for each target."""
-    heads = ("compiled for", "fits", "total", "of", "arguments", "temps", "FLOPs/step", "bytes/step",
-             "compute ms", "memory ms", "bound by", "compiler's ms", "compiled in s")  # fmt: skip
-    rows = [_row(target, answer) for target, answer in record["compiled_for"].items()]
-    out.print(tables.plain(heads, rows, left=("compiled for", "fits", "bound by")))
-    batch_size = record["config"]["train"]["batch_size"]
-    out.print(
-        f"One training step of {batch_size} sequences; figures are those of one device. fits: in "
-        f"{record['share']:.0%} of the memory. compute, memory: the least time, by the device's peak and "
-        "bandwidth. compiler's: its own estimate, which counts a loop's body once."
-    )
-
-
-def _row(target: str, answer: dict[str, Any]) -> list[str]:
-    title = _title(target)
-    if "memory" not in answer:
-        return [title, answer["outcome"], *[""] * 11]
-    memory, bounds = answer["memory"]["training_step"], answer["roofline"]
-    estimate = answer["compiler_estimate"].get("training_step")
-    return [
-        title,
-        "yes" if answer["fits"] else "no",
-        tables.in_bytes(memory["total"]),
-        tables.in_bytes(answer["capacity"]),
-        tables.in_bytes(memory["arguments"]),
-        tables.in_bytes(memory["temporaries"]),
-        tables.in_flops(bounds["operations"]),
-        tables.in_bytes(bounds["bytes"]),
-        f"{1000 * bounds['compute_seconds']:.3g}",
-        f"{1000 * bounds['memory_seconds']:.3g}",
-        bounds["bound_by"],
-        "" if estimate is None else f"{1000 * estimate:.3g}",
-        "kept" if answer.get("kept") else f"{answer['compile_seconds']:.1f}",
-    ]
 
 
 def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
@@ -146,25 +111,14 @@ def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
             with pool.asking(target, asked.path, overrides, folder / "compiled", ("training_step",)) as ask:
                 room, shares = capacity(target), config.mesh.sequence
                 found[name] = search.of_target(ask, room, config.task.length, shares)
-            out.print(f"{target}, {name}: {_length(found[name])}", markup=False)
+            out.print(f"{target}, {name}: {lines.length(found[name])}", markup=False)
         return found
 
     found = dict(pool.side_by_side(chosen, work, os.cpu_count() or 1))
-    record = _record(config, {}) | {"longest": {target: found[target] for target in chosen}}
-    rows = [[name, *(_length(found[target][name]) for target in chosen)] for name in names]
-    out.print(
-        tables.plain(["trains up to, tokens", *map(_title, chosen)], rows, left=("trains up to, tokens",))
-    )
-    _keep(out, folder / f"longest-{config.name}-{settings.identity(config)}.json", record)
+    record = _record(asked, {}) | {"longest": {target: found[target] for target in chosen}}
+    lines.show_longest(out, record)
+    at = folder / f"longest-{config.name}-{settings.identity(config)}.json"
+    _keep(out, at, record)
+    figures.longest(record, at.with_suffix(".png"))
+    out.print(f"drawn in {at.with_suffix('.png')}", markup=False)
     return 0
-
-
-def _length(found: dict[str, Any]) -> str:
-    failed = f" (compiler failed at {min(found['failed']):,})" if found["failed"] else ""
-    if found["length"] is None:
-        return f"none{failed}"
-    return f"{found['length']:,}" + ("" if found["beyond"] else " or more") + failed
-
-
-def _title(target: str) -> str:
-    return "the CPU here" if target == HERE else find(target).title

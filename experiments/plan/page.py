@@ -1,0 +1,63 @@
+"""Write docs/plans.md and its picture from the plans that are kept in results/plans.
+
+    python -m experiments.plan.page
+
+A plan is kept there by copying what `--mode=plan` wrote into runs/plans.
+"""
+
+import shlex
+from typing import Any
+
+from experiments import figures, files, provenance, tables
+from experiments.plan import lines
+
+RESULTS = provenance.ROOT / "results" / "plans"
+PAGE = provenance.ROOT / "docs" / "plans.md"
+PICTURE = provenance.ROOT / "docs" / "images" / "longest.png"
+HEAD = """\
+# Plans
+
+Written by `python -m experiments.plan.page` from results/plans; do not edit. Everything here was compiled for
+devices that were not there, by their own compilers, and run on none of them.
+"""
+
+
+def page(found: list[dict[str, Any]]) -> str:
+    """The whole page, a section for each plan."""
+    return "\n".join([HEAD, *map(section, found)])
+
+
+def section(record: dict[str, Any]) -> str:
+    """The command, what came of it, and where."""
+    if "longest" in record:
+        table = tables.markdown(lines.longest_heads(record), lines.longest(record))
+        text = "Beyond the length that is given the next one tried, an eighth longer, does not fit."
+    else:
+        table, text = tables.markdown(list(lines.STEP), lines.steps(record)), lines.note(record)
+    parts = [f"## {record['name']}", f"    {command(record)}", table, text]
+    if "longest" in record:
+        parts.append(f"![Longest sequences]({PICTURE.relative_to(PAGE.parent)})")
+    return "\n\n".join([*parts, f"- {provenance.origin(record['provenance'])}", ""])
+
+
+def command(record: dict[str, Any]) -> str:
+    """What was asked for, in one line."""
+    asked, which = record["asked"], ["--mode=plan"]
+    targets = record.get("longest") or record["compiled_for"]
+    if "longest" in record:
+        several = len(next(iter(targets.values()))) > 1
+        which.append("--longest=all" if several else "--longest")
+    flags = [f"--config={asked['config']}", *which, f"--target={','.join(targets)}", *asked["overrides"]]
+    return shlex.join(["python", "launch.py", *flags])
+
+
+def main() -> None:
+    found = [files.read_json(path) for path in sorted(RESULTS.glob("*.json"))]
+    files.write(PAGE, page(found))
+    for record in found:
+        if "longest" in record:
+            figures.longest(record, PICTURE)
+
+
+if __name__ == "__main__":
+    main()
