@@ -9,6 +9,7 @@ from scipy import stats
 from experiments import compare, provenance, records
 
 HERE = provenance.gather()
+DEVICES = HERE["device"]["count"]
 
 
 def record(name="ours", values=(2.0,), better="lower", **changes):
@@ -51,7 +52,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
         ("config__train__batch_size", 4, "batch size 4, not 8"),
         ("provenance__python", "3.9", "Python 3.9"),
         ("provenance__machine__processor", "abacus", "processor abacus"),
-        ("provenance__device__kind", "H200", "device 1 x cpu H200"),
+        ("provenance__device__kind", "H200", f"device {DEVICES} x cpu H200"),
         ("schema", 0, "schema is 0, not 2"),
     ],
 )

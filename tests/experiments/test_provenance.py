@@ -96,7 +96,7 @@ def test_differences_name_what_changed():
     changed = provenance.differences(then, now)
     assert set(changed) == {provenance.CODE, "jax", "device", "environment"}
     assert changed["jax"] == ("0.1", now["packages"]["jax"])
-    assert changed["device"][0] == "1 x cpu H200"
+    assert changed["device"][0] == f"{now['device']['count']} x cpu H200"
     then = copy.deepcopy(now)
     then["packages"]["nvidia-cudnn-cu13"] = "9.1"
     assert provenance.differences(then, now) == {}  # the CPU does not use it

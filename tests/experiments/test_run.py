@@ -65,7 +65,7 @@ def test_a_finished_run_is_shown_not_repeated(undisturbed, monkeypatch, capsys):
     assert record_of(undisturbed) == before
     with monkeypatch.context() as patch:
         now = provenance.gather()
-        patch.setattr(provenance, "gather", lambda: now | {"code_sha256": "0" * 64})
+        patch.setattr(provenance, "gather", lambda *_: now | {"code_sha256": "0" * 64})
         assert launch.main(command(undisturbed)) == 0
     assert "since then: code was" in capsys.readouterr().out
 

@@ -97,7 +97,7 @@ def test_profile_leaves_a_trace_of_a_run_and_nothing_else(tmp_path, capsys, monk
     assert before["outcome"] == records.FINISHED
     now = provenance.gather()
     dirty = now | {"code_sha256": "0" * 64, "git": {"commit": "0", "dirty": True, "diff_sha256": "0"}}
-    monkeypatch.setattr(provenance, "gather", lambda: dirty)
+    monkeypatch.setattr(provenance, "gather", lambda *_: dirty)
     for free, code in ((None, 0), (1000, 4)):
         assert list((folder / "profile").rglob("*.xplane.pb"))
         shutil.rmtree(folder / "profile")

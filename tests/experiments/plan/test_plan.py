@@ -33,8 +33,8 @@ def test_for_the_cpu_here_it_equals_what_the_run_reports(undisturbed, tmp_path, 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--mode=plan", "--target=abacus"], "--target=abacus is unknown; known are cpu, tpu-v4"),
-        (["--mode=plan", "--target="], "known are cpu"),
+        (["--mode=plan", "--target=abacus"], "--target=abacus is unknown; known are tpu-v4"),
+        (["--mode=plan", "--target="], "b200, cpu and all"),
         (["--target=cpu"], "--target and --longest are of --mode=plan"),
         (["--mode=sketch"], "sketch"),
     ],
