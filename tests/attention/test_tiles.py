@@ -91,10 +91,10 @@ def test_intervals_are_covered(interval, query_block, key_block):
     check_visits(without_peeling(tiles), seen[None])
 
 
-SHAPES = ((12, 9, 5, 4), (7, 12, 4, 3), (12, 12, 1, 3), (1, 9, 4, 1))  # few: each compiles anew
+SHAPES = ((12, 9, 5, 4), (7, 12, 4, 3), (1, 9, 4, 1))  # few: each compiles anew
 
 
-@settings(max_examples=60)
+@settings(max_examples=45)
 @given(
     st.sampled_from(SHAPES), st.sampled_from(sorted(MASKS)), st.booleans(), st.sampled_from((None, 1, 3, 6))
 )
