@@ -93,7 +93,7 @@ def blockwise(
     over its gradient (hessian); a gradient of the gradient it refuses unless each block has one tile.
     """
     padded = tiles.starts.shape[0] * tiles.query_block, max(tiles.key_length, key.shape[1])
-    static = program(tiles, visible, logits, dropout_rate, dtype or _wide(query))
+    static = program(tiles, visible, logits, dropout_rate, dtype or wide_dtype(query))
     both: Any = _attend(static, *laid_out(query, key, value, sides, padded), schedule(tiles))
     output, lse = both
     return put_back(output, lse, query.shape)
@@ -134,7 +134,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 def forward(program: _Program, query, key, value, sides: Sides, schedule: _Schedule):
     """query B K G T H, key B K S H, value B K S V -> B K G T V, in the program's dtype, and B K G T."""
-    wide = _wide(query)
+    wide = wide_dtype(query)
 
     def block(c):
         index = c * program.query_block
@@ -179,7 +179,7 @@ def gradients(program: _Program, residuals, cotangents, dtype):
     """
     query, key, value, sides, schedule, output, lse = residuals
     d_output, d_lse = cotangents
-    wide = _wide(query)
+    wide = wide_dtype(query)
     sees = lse > -jnp.inf
     # Each logit's gradient is weight * (d_weight - offset), the softmax's and the log-sum-exp's together.
     offset = jnp.where(sees, (d_output.astype(wide) * output).sum(-1) - d_lse, 0)
@@ -234,13 +234,14 @@ def visit_tiles(program: _Program, schedule: _Schedule, c, visit, carry):
     return carry
 
 
-def _wide(x):
+def wide_dtype(x):
+    """That of sums over an array's values: float32, or its own if that is wider."""
     return jnp.promote_types(x.dtype, jnp.float32)
 
 
 def _tile_logits(program: _Program, masked: bool, q, k, query_side, key_side):
     """Logits (B K G T S) with -inf where not visible, and their slope against scale * q.k."""
-    wide = _wide(q)
+    wide = wide_dtype(q)
     x, slope = program.logits.cap(_dot("BKGTH,BKSH->BKGTS", q, k, wide) * program.logits.scale)
     if key_side[1] is not None:
         x = x + key_side[1][:, :, None, None, :]

@@ -104,34 +104,6 @@ def check_call(variant: Attention, query, key, value, mask: Mask, *, params, rng
     check_rng(rng)
 
 
-def check_mesh(variant: Attention, mesh: Any, query, value, mask: Mask) -> None:
-    """What of a call that fits can be shared among the devices of a mesh.
-
-    Raises ValueError for a mesh or sizes that do not fit, NotImplementedError for what the variant cannot do.
-    """
-    if not variant.capabilities.sequence_parallel:
-        raise NotImplementedError(f"{variant.name} cannot share a sequence among devices")
-    if set(mesh.axis_names) != {"data", "sequence"}:
-        raise ValueError(f'mesh must have the axes "data" and "sequence", got {mesh.axis_names}')
-    sizes = {"the batch": (query.shape[0], "data"), "the query's length": (query.shape[1], "sequence"),
-             "the key's length": (value.shape[1], "sequence")}  # fmt: skip
-    for what, (size, axis) in sizes.items():
-        if size % mesh.shape[axis]:
-            raise ValueError(f"{what} {size} does not divide into {mesh.shape[axis]} shares (mesh {axis!r})")
-    if math.isfinite(variant.reach):
-        # How many tokens away a position is cannot be told from the positions' values.
-        if mask.query_positions is not None:
-            raise NotImplementedError(
-                f"{variant.name} shares a sequence among devices only at default positions, "
-                "but query_positions are given"
-            )
-        if query.shape[1] != value.shape[1]:
-            raise NotImplementedError(
-                f"{variant.name} shares a sequence among devices only where T = S, "
-                f"not {query.shape[1]} queries and {value.shape[1]} keys"
-            )
-
-
 def check_tokens(**arrays: Any) -> None:
     """Each is what query, key and value have to be."""
     for name, array in arrays.items():

@@ -16,9 +16,8 @@ def with_halo(
 ) -> tuple[Any, Any, Mask, Dropout | None, int]:
     """What a device's queries need: its own keys, `before` ones from the left and `after` from the right.
 
-    To be called inside `shard_map`, with shares of equal length in order along `axis_name`. Takes and
-    gives key B S K H, value B S K V, the mask and the dropout of these keys; gives too how many of them come
-    from the right.
+    To be called inside `shard_map`, with shares of equal length in order along `axis_name`. Takes and gives
+    key B S K H, value B S K V, the mask and the dropout of these keys; gives too how many are from the right.
     A halo longer than a share comes from several devices. Where the sequence has ended, keys are invalid.
     Gradients go back the same way.
     """

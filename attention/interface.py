@@ -212,7 +212,7 @@ class SoftmaxAttention(Attention):
         The shares are of equal length, in order along `axis_name`. `dropout` is that of these tokens.
         """
         del query, key, value, mask, axis_name, dropout
-        raise NotImplementedError(f"{self.name} cannot share a sequence among devices")
+        raise NotImplementedError(f"{self.name} says it is sequence_parallel, and has no _attend_shard")
 
     def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006
         return self.attend(query, key, value, mask, params=params, rng=rng, gates=gates)[0]

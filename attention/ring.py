@@ -83,7 +83,7 @@ def _attend(ring: _Ring, query, key, value, sides: Sides):
         part = blockwise.forward(*_with_keys(ring, query, sides, held))
         return (merge([found, part]), arriving), None
 
-    wide = jnp.promote_types(query.dtype, jnp.float32)
+    wide = blockwise.wide_dtype(query)
     nothing = (
         jnp.zeros((*query.shape[:-1], value.shape[-1]), wide),
         jnp.full(query.shape[:-1], -jnp.inf, wide),
@@ -99,7 +99,7 @@ def _attend_forward(ring: _Ring, query, key, value, sides: Sides):
 
 def _attend_backward(ring: _Ring, residuals, cotangents):
     query, key, value, sides, output, lse = residuals
-    wide = jnp.promote_types(query.dtype, jnp.float32)
+    wide = blockwise.wide_dtype(query)
 
     def step(carry, _):
         (d_query, *d_held), held = carry
@@ -129,7 +129,7 @@ def _with_keys(ring: _Ring, query, sides: Sides, held) -> tuple[Any, ...]:
     dropout = sides.dropout and sides.dropout._replace(key_index=key_index)
     sides = Sides(sides.query, key_side, dropout=dropout)
     every = np.zeros(query.shape[3], np.int32), np.full(query.shape[3], key.shape[2] - 1, np.int32)
-    wide = jnp.promote_types(query.dtype, jnp.float32)
+    wide = blockwise.wide_dtype(query)
     tiles = refine(static_tiles(*every, ring.query_block, ring.key_block), sides.query, key_side)
     program = blockwise.program(tiles, visible, ring.logits, ring.dropout_rate, wide)
     return program, query, key, value, sides, blockwise.schedule(tiles)

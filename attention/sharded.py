@@ -1,13 +1,14 @@
 """Attention over a mesh of devices that share the batch, the sequence or both."""
 
 import dataclasses
+import math
 
 import jax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Key
 
-from attention.check import check_call, check_mesh
+from attention.check import check_call
 from attention.dropout import Dropout, for_tokens
 from attention.interface import Params, SoftmaxAttention
 from attention.mask import Mask
@@ -39,7 +40,7 @@ def attend_sharded(
     cannot do there.
     """
     check_call(variant, query, key, value, mask, params=params, rng=rng, gates=gates)
-    check_mesh(variant, mesh, query, value, mask)
+    _check_mesh(variant, mesh, query, value, mask)
     if is_empty(query, value):
         return variant.attend(query, key, value, mask, params=params, rng=rng, gates=gates)
     query, key, wide = operands(query, key, value, mask)
@@ -64,3 +65,31 @@ def attend_sharded(
     )
     output, lse = run(query, key, wide, given, dropout)
     return output[..., : value.shape[3]].astype(query.dtype), lse
+
+
+def _check_mesh(variant: SoftmaxAttention, mesh: Mesh, query, value, mask: Mask) -> None:
+    """What of a call that fits can be shared among the devices of a mesh.
+
+    Raises ValueError for a mesh or sizes that do not fit, NotImplementedError for what the variant cannot do.
+    """
+    if not variant.capabilities.sequence_parallel:
+        raise NotImplementedError(f"{variant.name} cannot share a sequence among devices")
+    if set(mesh.axis_names) != {DATA, SEQUENCE}:
+        raise ValueError(f'mesh must have the axes "{DATA}" and "{SEQUENCE}", got {mesh.axis_names}')
+    sizes = {"the batch": (query.shape[0], DATA), "the query's length": (query.shape[1], SEQUENCE),
+             "the key's length": (value.shape[1], SEQUENCE)}  # fmt: skip
+    for what, (size, axis) in sizes.items():
+        if size % mesh.shape[axis]:
+            raise ValueError(f"{what} {size} does not divide into {mesh.shape[axis]} shares (mesh {axis!r})")
+    if math.isfinite(variant.reach):
+        # How many tokens away a position is cannot be told from the positions' values.
+        if mask.query_positions is not None:
+            raise NotImplementedError(
+                f"{variant.name} shares a sequence among devices only at default positions, "
+                "but query_positions are given"
+            )
+        if query.shape[1] != value.shape[1]:
+            raise NotImplementedError(
+                f"{variant.name} shares a sequence among devices only where T = S, "
+                f"not {query.shape[1]} queries and {value.shape[1]} keys"
+            )

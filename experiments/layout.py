@@ -8,10 +8,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from attention.sharded import DATA, SEQUENCE
 from experiments.checks import UsageError
 from experiments.config import Config
 
-AXES = ("data", "sequence")
+AXES = (DATA, SEQUENCE)
 
 
 def num_devices(config: Config) -> int:

@@ -90,10 +90,10 @@ def shortage(built: program.Program) -> str | None:
         program.forward_name(built.task, length) for length in built.evaluate if length != built.task.length
     ]
     needed = max(memory["total"] for name, memory in built.memory.items() if name not in lengths)
-    return _too_many(built, needed)
+    return _shortage(built, needed)
 
 
-def _too_many(built: program.Program, needed: int) -> str | None:
+def _shortage(built: program.Program, needed: int) -> str | None:
     """Why a program that needs that much on each device does not fit."""
     device = jax.devices()[0]
     # The processors of one machine are several devices only in name: their memory is one.
@@ -111,7 +111,7 @@ def what_does_not_fit(built: program.Program) -> dict[str, str]:
     return {
         str(length): f"{records.OUT_OF_MEMORY_COMPILED}: {count} bytes"
         for length, count in needed.items()
-        if _too_many(built, count)
+        if _shortage(built, count)
     }
 
 

@@ -161,16 +161,16 @@ def campaign(trials: int, seed: int) -> list[dict[str, Any]]:
             def attempt(at_once: int = at_once, number: int = number) -> dict[str, Any]:
                 shutil.rmtree(base / "trial", ignore_errors=True)
                 delay = draw.uniform(0.1, 0.95) * seconds[at_once]
-                found = trial(copy, base / "trial", at_once, delay, number)
+                result = trial(copy, base / "trial", at_once, delay, number)
                 # A machine may be busier at one time than at another.
-                seconds[at_once] = found.pop("seconds", seconds[at_once])
-                return found
+                seconds[at_once] = result.pop("seconds", seconds[at_once])
+                return result
 
             result = in_time(attempt)
             same = passed(result, number, expected[at_once])
-            if not same and (found_then := result.get("outcome")):
-                result["differing"] = differing(found_then, expected[at_once])
-            result.pop("outcome", None)
+            ended = result.pop("outcome", None)
+            if ended and not same:
+                result["differing"] = differing(ended, expected[at_once])
             found.append(result | {"same": same, "signal": signal.Signals(number).name, "at_once": at_once})
             print(index + 1, found[-1], flush=True)
     return found
