@@ -57,6 +57,9 @@ def get_config() -> Any:
     train.batch_size = 2  # over all devices
     train.num_microbatches = 1  # parts of a batch whose gradients are added up one after the other
     train.steps = 200
+    # What all steps together may take, in operations of matrix products as they are counted: it then decides
+    # `steps`, so that runs of equal `flops` compare. None: `steps` is what it says.
+    train.flops = optional(None)
     train.eval_every = 50  # steps between validations; the best one's parameters are tested
     train.checkpoint_every = 50  # steps
     train.log_every = 10  # steps

@@ -104,6 +104,7 @@ RULES: dict[str, Rule] = {
     "train.batch_size": count(1, WIDEST),
     "train.num_microbatches": count(1),
     "train.steps": count(1),
+    "train.flops": optional(above(0)),
     "train.eval_every": count(1),
     "train.checkpoint_every": count(1),
     "train.log_every": count(1),
@@ -159,9 +160,6 @@ def check_together(config: Config, variant: attention.Attention, task: Task) -> 
         refuse("model.max_length", model.max_length, f"at least {longest}, the task's longest, or None")
     if config.train.stop_when_solved and task.solved is None:
         refuse("train.stop_when_solved", True, f"False: the task {task.name} is never solved")
-    if config.optimizer.warmup_steps >= config.train.steps:
-        shorter = f"below train.steps={config.train.steps}"
-        refuse("optimizer.warmup_steps", config.optimizer.warmup_steps, shorter)
     if config.train.batch_size % config.train.num_microbatches:
         divided = f"a divisor of train.batch_size={config.train.batch_size}"
         refuse("train.num_microbatches", config.train.num_microbatches, divided)
@@ -169,6 +167,14 @@ def check_together(config: Config, variant: attention.Attention, task: Task) -> 
         refuse("train.entropy_penalty", config.train.entropy_penalty, f"0: {reason}")
     _check_capable(model, variant, task)
     _check_shares(config, variant, task)
+
+
+def check_warmup(config: Config) -> None:
+    """The warm-up against the number of steps, once it is known. Raises UsageError."""
+    steps, paid = config.train.steps, config.train.flops
+    if config.optimizer.warmup_steps >= steps:
+        source = "" if paid is None else f", which train.flops={paid:g} pays for"
+        refuse("optimizer.warmup_steps", config.optimizer.warmup_steps, f"below train.steps={steps}{source}")
 
 
 def _check_capable(model: Config, variant: attention.Attention, task: Task) -> None:

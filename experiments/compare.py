@@ -22,7 +22,8 @@ ROUNDING = 1e-4  # of a score, or of 1 if that is more: what the order of additi
 def refusals(one: Record, other: Record) -> list[str]:
     """Why another record cannot stand beside this one, a phrase for each reason; [] if it can.
 
-    It can if task (its data too), budget, machine, device and versions are the same.
+    It can if task (its data too), budget (steps, or FLOPs where those were given), machine, device and
+    versions are the same.
     """
     if other.get("schema") != records.SCHEMA:
         return [f"its schema is {other.get('schema')}, not {records.SCHEMA}"]
@@ -56,7 +57,7 @@ def _other_settings(one: Record, other: Record) -> list[str]:
     ours, theirs = (LATER | flat(record["config"]) for record in (one, other))
     names = sorted(ours.keys() | theirs.keys())
     differing = [name for name in names if ours.get(name) != theirs.get(name)]
-    beside = (*incidental(theirs), "task.data_dir")
+    beside = [*incidental(theirs), "task.data_dir", *["train.steps"] * (theirs["train.flops"] is not None)]
     return [name for name in differing if name not in beside and not name.startswith("attention.")]
 
 
@@ -69,7 +70,9 @@ def remarks(record: Record) -> list[str]:
     entries = [entry for entry in record["seeds"].values() if "step" in entry]
     taken = sorted({entry["step"] for entry in entries if entry["outcome"] == records.FINISHED})
     early = [step for step in taken if step < record["config"]["train"]["steps"]]
-    phrases = [f"stopped at step {_range(taken)}"] if early else []
+    paid = record["config"]["train"].get("flops") is not None
+    phrases = [f"{record['config']['train']['steps']:,} steps"] * paid
+    phrases += [f"stopped at step {_range(taken)}"] if early else []
     if record.get("grid") and record["learning_rate"]:
         tried = [float(rate) for rate in record["grid"]]
         edge = ", the edge of its grid" if record["learning_rate"] in (min(tried), max(tried)) else ""
@@ -265,12 +268,18 @@ def _ranked(rows: list[dict[str, Any]], task: dict[str, Any]) -> list[dict[str, 
     return sorted(rows, key=rank)
 
 
+def _budget(record: Record) -> dict[str, Any]:
+    train = record["config"]["train"]
+    flops = train.get("flops")  # not in older records
+    return {"steps": train["steps"]} if flops is None else {"FLOPs in training": f"{flops:g}"}
+
+
 def _requirements(record: Record) -> dict[str, Any]:
     fields = record["config"]["task"].items()
     return {
         **{f"task.{name}": value for name, value in fields if name not in ("name", "data_dir")},
         "version of the task": record["task"]["version"],
         "data": record["task"]["sha256"][:12],
-        "steps": record["config"]["train"]["steps"],
+        **_budget(record),
         "batch size": record["config"]["train"]["batch_size"],
     }

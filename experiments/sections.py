@@ -22,8 +22,8 @@ def task_section(group: list[Record]) -> str:
     below = (f"For comparison, {metric}: {simple}.", rates_text(trained), claims_text(trained))
     return "\n\n".join(
         [
-            f"**`{task['name']}`**, length {task['length']}, at most {train['steps']} steps of "
-            f"{train['batch_size']} sequences, {origin_text(group[0]['provenance'])}:",
+            f"**`{task['name']}`**, length {task['length']}, {tables.budget(train)}, "
+            f"{origin_text(group[0]['provenance'])}:",
             tables.markdown(heads, [_result(row, lengths) for row in rows]),
             " ".join(filter(None, below)),
         ]

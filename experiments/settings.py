@@ -12,8 +12,16 @@ from absl import flags
 from ml_collections import ConfigDict, config_dict, config_flags
 
 import attention
-from experiments import config_file, tasks
-from experiments.checks import RULES, UsageError, check_fields, check_known, check_together, refuse
+from experiments import budget, config_file, tasks
+from experiments.checks import (
+    RULES,
+    UsageError,
+    check_fields,
+    check_known,
+    check_together,
+    check_warmup,
+    refuse,
+)
 from experiments.config import Config, flat
 from experiments.tasks.task import Task
 
@@ -28,7 +36,7 @@ INCIDENTAL = (
     "name", "seeds", "train.checkpoint_every", "train.log_every", "train.seeds_at_once", "eval.timed_steps",
 )  # fmt: skip
 # Fields that came when there were results already. With these values they say what was so before.
-LATER = {"mesh.data": 1, "mesh.sequence": 1}
+LATER = {"mesh.data": 1, "mesh.sequence": 1, "train.flops": None}
 
 
 def load(path: str, overrides: list[str]) -> Config:
@@ -51,7 +59,10 @@ def load(path: str, overrides: list[str]) -> Config:
         config[section] = _resolve(section, given | {"name": name})
     config = _override(config, values)
     check_fields({f: v for f, v in flat(config).items() if f.partition(".")[0] not in NAMED})
-    check_together(config, variant(config), task(config))
+    chosen, given = variant(config), task(config)
+    check_together(config, chosen, given)
+    config.train.steps = budget.steps(config, chosen, given)
+    check_warmup(config)
     return config.lock()
 
 

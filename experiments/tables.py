@@ -45,7 +45,16 @@ def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> Non
     rates = ", ".join(f"{rate:g}" for rate in record["config"]["optimizer"]["learning_rate_grid"])
     points = ", ".join(f"{rate:.2g} at step {at}" for at, rate in schedule)
     rate = f"the one of {rates} that validates best" if rates else points
-    out.print(f"{train['steps']} steps of {train['batch_size']} sequences; learning rate {rate}")
+    paid = "" if train.get("flops") is None else f", which {train['flops']:.4g} FLOPs pay for"
+    out.print(f"{train['steps']} steps of {train['batch_size']} sequences{paid}; learning rate {rate}")
+
+
+def budget(train: dict[str, Any]) -> str:
+    """What each row of a table of comparable records was given, by the first one's config.train."""
+    of = f"of {train['batch_size']} sequences"
+    if train.get("flops") is None:
+        return f"at most {train['steps']} steps {of}"
+    return f"at most as many steps {of} as {train['flops']:.4g} FLOPs pay for"
 
 
 def results(out: Console, this: Record, others: list[Record], complaints: list[str]) -> None:

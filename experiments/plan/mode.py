@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from experiments import cost, figures, files, layout, measure, provenance, screen, settings, train
+from experiments import budget, figures, files, layout, measure, provenance, screen, settings
 from experiments.config import Config
 from experiments.plan import lines, pool, roofline
 from experiments.plan import longest as search
@@ -67,9 +67,7 @@ def _judged(config: Config, target: str, answer: pool.Answer) -> dict[str, Any]:
     if "memory" not in answer:
         return answer | {"fits": None if answer["outcome"] == FAILED else False}
     task, variant = settings.task(config), settings.variant(config)
-    params = train.abstract_state(config, task).params
-    operations = config.train.batch_size * cost.flops(config, variant, task, params)["training"]
-    operations //= layout.num_devices(config)  # of a step on each
+    operations = budget.step_flops(config, variant, task) // layout.num_devices(config)  # on each
     memory = answer["memory"]["training_step"]
     room = measure.SHARE * capacity(target)
     bounds = roofline.bound(target, config.model.compute_dtype, operations, memory)

@@ -64,6 +64,24 @@ def test_refused_with_the_reason(path, value, reason):
     assert len(rows) == 1 and refused == [f"other-abcd1234: {reasons[0]}"]
 
 
+def paid(name, steps, flops):
+    return record(name, config__train={"steps": steps, "flops": flops, "batch_size": 8})
+
+
+def test_with_equal_flops_the_number_of_steps_may_differ_and_is_told():
+    ours, theirs = paid("ours", 100, 1e12), paid("theirs", 1500, 1e12)
+    assert compare.refusals(ours, theirs) == [] and compare.labels(ours, theirs) == ["1,500 steps"]
+    assert compare.remarks(ours) == ["100 steps"]
+    assert compare.claims([paid("ours", 100, 1e12) | {"seeds": {}}, theirs])[0]["untested"].startswith(
+        "a paired"
+    )
+
+
+@pytest.mark.parametrize("other", [paid("other", 100, 2e12), record("other")])
+def test_other_flops_and_none_are_refused(other):
+    assert compare.refusals(paid("ours", 100, 1e12), other)[0].startswith("FLOPs in training ")
+
+
 def test_those_refused_for_the_same_reason_share_a_line():
     others = [record(name, task__name="recall") for name in ("one", "two")]
     assert compare.table(record(), others)[1] == ["one-abcd1234, two-abcd1234: its task is recall"]

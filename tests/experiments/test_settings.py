@@ -116,7 +116,8 @@ CHANGED = {
     "optimizer.learning_rate_grid": "(0.1,)", "optimizer.l2": 0.1, "optimizer.ema_decay": 0.9,
     "train.batch_size": 3, "train.steps": 30, "train.eval_every": 3, "train.num_microbatches": 2,
     "train.patience": 2, "train.label_smoothing": 0.1, "train.entropy_penalty": 0.1,
-    "train.deterministic": False, "eval.batch_size": 4, "mesh.data": 2, "mesh.sequence": 2,
+    "train.flops": 2e11, "train.deterministic": False,
+    "eval.batch_size": 4, "mesh.data": 2, "mesh.sequence": 2,
 }  # fmt: skip
 INCIDENTAL = {
     "name": "other", "seeds": 5, "train.checkpoint_every": 7, "train.log_every": 7,

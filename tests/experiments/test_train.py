@@ -105,4 +105,4 @@ def test_every_field_is_read_by_a_run(tmp_path):
     little = ("train.eval_every=2", "eval.timed_steps=1", "task.num_validation=4", "task.num_test=4")
     seen, config = set(), small.load(*little)
     assert run.run(Recording(config, seen), {}, str(tmp_path), argv=[]) == 0
-    assert set(checks.RULES) <= seen
+    assert set(checks.RULES) - {"train.flops"} <= seen  # which decided the steps when it was loaded

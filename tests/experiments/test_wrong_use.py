@@ -86,6 +86,13 @@ TRIED = [
         [WINDOW, "--config.optimizer.warmup_steps=200"],
         ["optimizer.warmup_steps=200 is not accepted", "below train.steps=200"],
     ),
+    (
+        [WINDOW, "--config.train.flops=1e11"],
+        ["optimizer.warmup_steps=20 is not accepted", "steps=16, which train.flops=1e+11 pays for"],
+    ),
+    ([WINDOW, "--config.train.flops=1e9"], ["train.flops=1000000000.0", "6128336896", "one training step"]),
+    ([WINDOW, "--config.train.flops=0"], ["train.flops=0 is not accepted", "a number above 0 or None"]),
+    ([WINDOW, "--config.train.flops=1e300"], ["train.flops=1e+300", "2147483647 times"]),
     ([WINDOW, "--config.optimizer.clip_norm=none"], ["clip_norm='none'", "a number above 0 or None"]),
     ([WINDOW, f"--config.optimizer.clip_norm={10**400}"], ["optimizer.clip_norm=1000", "a number above 0"]),
     ([WINDOW, "--config.optimizer.ema_decay=1"], ["optimizer.ema_decay=1", "[0, 1)"]),
