@@ -8,10 +8,11 @@ import jax
 
 _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
 
-# The whole tile, all heads and rows of the batch, is best small enough for a CPU's cache; accelerators want
-# it large. Found by trying on 2 cores; correctness never depends on it.
-CPU_TILE = 2**19
-CPU_FULL, OTHER_FULL = (256, 512), (512, 1024)
+# The whole tile, all heads and rows of the batch, is best so small that a CPU has it in its caches, and so
+# large that XLA shares its products among the cores; accelerators want it large. Found by trying on 2 cores;
+# correctness never depends on it.
+CPU_TILE = 2**21
+CPU_FULL, OTHER_FULL = (512, 512), (512, 1024)
 CPU_BAND, OTHER_BAND = (64, 256), (128, 512)
 
 
@@ -38,7 +39,7 @@ def full_blocks(rows: int, query_length: int, key_length: int) -> tuple[int, int
     query_block, key_block = CPU_FULL if on_cpu else OTHER_FULL
     while on_cpu and rows * query_block * key_block > CPU_TILE and key_block > 64:
         query_block, key_block = (
-            (query_block, key_block // 2) if key_block > query_block else (query_block // 2, key_block)
+            (query_block, key_block // 2) if key_block >= query_block else (query_block // 2, key_block)
         )
     return _at_most(query_block, query_length), _at_most(key_block, key_length)
 

@@ -3,6 +3,9 @@
 The forward keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe and Staats 2021); the backward
 recomputes each tile from the log-sum-exp (Dao et al. 2022) and takes a cotangent for it. What a query may
 see is not decided here: variants pass the `visible` function, arrays for its two sides, and the tiles.
+
+Tiles are B K S G T, keys before queries: then none of the seven products has to turn a tile first, which on
+a CPU costs more than the product.
 """
 
 import dataclasses
@@ -22,7 +25,7 @@ from attention.visibility import NOWHERE
 
 
 class Sides(NamedTuple):
-    """Arrays that travel with queries and with keys, tokens last; the axes before broadcast to (B, K).
+    """Arrays that travel with queries and with keys: b k ... tokens, where b is B or 1 and k is K or 1.
 
     Key arrays are int32 and padded with NOWHERE, which `visible` must take for "nobody sees it".
     """
@@ -138,7 +141,7 @@ def forward(program: _Program, query, key, value, sides: Sides, schedule: _Sched
 
     def block(c):
         index = c * program.query_block
-        q = _take(query, index, program.query_block, 3)
+        q = _turned(_take(query, index, program.query_block, 3))
         query_side = _take_last((sides.query, _query_dropout(sides)), index, program.query_block)
 
         def visit(masked, m, carry):
@@ -147,24 +150,24 @@ def forward(program: _Program, query, key, value, sides: Sides, schedule: _Sched
             k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
             key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
             x, _ = _tile_logits(program, masked, q, k, query_side, key_side)
-            new = jnp.maximum(greatest, x.max(-1))
+            new = jnp.maximum(greatest, x.max(2))
             base = jnp.where(new == -jnp.inf, 0, new)
-            weight, decay = jnp.exp(x - base[..., None]), jnp.exp(greatest - base)
-            total = total * decay + weight.sum(-1)
+            weight, decay = jnp.exp(x - base[:, :, None]), jnp.exp(greatest - base)
+            total = total * decay + weight.sum(2)
             weight = _drop(program, sides, query_side, key_side, weight)
-            update = _dot("BKGTS,BKSV->BKGTV", weight.astype(v.dtype), v, wide)
-            return new, total, output * decay[..., None] + update
+            update = _dot("BKVS,BKSGT->BKVGT", _turned(v), weight.astype(v.dtype), wide)
+            return new, total, output * decay[:, :, None] + update
 
-        rows = q.shape[:-1]
+        rows = (*q.shape[:2], *q.shape[3:])
         carry = (
             jnp.full(rows, -jnp.inf, wide),
             jnp.zeros(rows, wide),
-            jnp.zeros((*rows, value.shape[-1]), wide),
+            jnp.zeros((*rows[:2], value.shape[3], *rows[2:]), wide),
         )
         greatest, total, output = visit_tiles(program, schedule, c, visit, carry)
         sees = total > 0
         total = jnp.where(sees, total, 1)
-        output = (output / total[..., None]).astype(program.dtype)
+        output = jnp.moveaxis(output / total[:, :, None], 2, -1).astype(program.dtype)
         return output, jnp.where(sees, greatest + jnp.log(total), -jnp.inf)
 
     blocks = lax.map(block, jnp.arange(schedule.starts.shape[0]))
@@ -191,7 +194,8 @@ def gradients(program: _Program, residuals, cotangents, dtype):
         q, do, row_lse, row_offset = (
             _take(x, index, program.query_block, 3) for x in (query, d_output, safe_lse, offset)
         )
-        do_narrow = do.astype(value.dtype)
+        do = do.astype(value.dtype)
+        q_turned, do_turned = _turned(q), _turned(do)
         query_side = _take_last((sides.query, _query_dropout(sides)), index, program.query_block)
 
         def visit(masked, m, carry):
@@ -199,18 +203,19 @@ def gradients(program: _Program, residuals, cotangents, dtype):
             start = start_of(program, schedule, c, m)
             k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
             key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
-            x, slope = _tile_logits(program, masked, q, k, query_side, key_side)
-            weight = jnp.exp(x - row_lse[..., None])
-            d_weight = _dot("BKGTV,BKSV->BKGTS", do_narrow, v, wide)
+            x, slope = _tile_logits(program, masked, q_turned, k, query_side, key_side)
+            weight = jnp.exp(x - row_lse[:, :, None])
+            d_weight = _dot("BKSV,BKVGT->BKSGT", v, do_turned, wide)
             d_weight = _drop(program, sides, query_side, key_side, d_weight)
             dropped = _drop(program, sides, query_side, key_side, weight).astype(v.dtype)
-            d_value = _add(d_value, _dot("BKGTS,BKGTV->BKSV", dropped, do_narrow, wide), start)
-            d_logit = (weight * (d_weight - row_offset[..., None]) * slope * scale).astype(q.dtype)
-            d_key = _add(d_key, _dot("BKGTS,BKGTH->BKSH", d_logit, q, wide), start)
-            return d_query + _dot("BKGTS,BKSH->BKGTH", d_logit, k, wide), d_key, d_value
+            d_value = _add(d_value, _dot("BKSGT,BKGTV->BKSV", dropped, do, wide), start)
+            d_logit = (weight * (d_weight - row_offset[:, :, None]) * slope * scale).astype(q.dtype)
+            d_key = _add(d_key, _dot("BKSGT,BKGTH->BKSH", d_logit, q, wide), start)
+            return d_query + _dot("BKHS,BKSGT->BKHGT", _turned(k), d_logit, wide), d_key, d_value
 
-        d_query, d_key, d_value = visit_tiles(program, schedule, c, visit, (jnp.zeros(q.shape, wide), *carry))
-        return (d_key, d_value), d_query.astype(dtype)
+        begin = jnp.zeros(q_turned.shape, wide), *carry
+        d_query, d_key, d_value = visit_tiles(program, schedule, c, visit, begin)
+        return (d_key, d_value), jnp.moveaxis(d_query, 2, -1).astype(dtype)
 
     zeros = jnp.zeros(key.shape, wide), jnp.zeros(value.shape, wide)
     (d_key, d_value), blocks = lax.scan(block, zeros, jnp.arange(schedule.starts.shape[0]))
@@ -240,19 +245,23 @@ def wide_dtype(x):
 
 
 def _tile_logits(program: _Program, masked: bool, q, k, query_side, key_side):
-    """Logits (B K G T S) with -inf where not visible, and their slope against scale * q.k."""
+    """Logits (B K S G T) with -inf where not visible, and their slope against scale * q.k."""
     wide = wide_dtype(q)
-    x, slope = program.logits.cap(_dot("BKGTH,BKSH->BKGTS", q, k, wide) * program.logits.scale)
+    x, slope = program.logits.cap(_dot("BKSH,BKHGT->BKSGT", k, q, wide) * program.logits.scale)
     if key_side[1] is not None:
-        x = x + key_side[1][:, :, None, None, :]
+        x = x + key_side[1][..., None, None]
     if masked:
-        x = jnp.where(program.visible(query_side[0], key_side[0])[:, :, None], x, -jnp.inf)
+        seen = program.visible(query_side[0], key_side[0]).swapaxes(-1, -2)
+        x = jnp.where(seen[:, :, :, None], x, -jnp.inf)
     return x, slope
 
 
 def _drop(program: _Program, sides: Sides, query_side, key_side, weight):
-    dropout = sides.dropout and Dropout(query_side[1], key_side[2])
-    return drop(weight, dropout, program.dropout_rate)
+    """`drop` of a tile."""
+    if sides.dropout is None:
+        return weight
+    dropout = Dropout(query_side[1], key_side[2])
+    return jnp.moveaxis(drop(jnp.moveaxis(weight, 2, -1), dropout, program.dropout_rate), -1, 2)
 
 
 def _query_dropout(sides: Sides):
@@ -282,6 +291,14 @@ def _pad(x, length: int, axis: int, **how):
     width = [(0, 0)] * x.ndim
     width[axis] = (0, length - x.shape[axis])
     return jnp.pad(x, width, **how)
+
+
+def _turned(x):
+    """B K ... H -> B K H ..., and written out so.
+
+    XLA would fold it into the product that follows, and turns two bfloat16 there on a CPU into an error.
+    """
+    return lax.optimization_barrier(jnp.moveaxis(x, -1, 2))
 
 
 def _take(x, start, size: int, axis: int):

@@ -34,12 +34,12 @@ def test_a_cpu_has_small_tiles_and_others_large_ones():
 
 
 def test_what_is_traced_within_has_the_blocks_of_there():
-    """Full attention over 1024 tokens in tiles of 512 x 1024 and not of 256 x 512."""
+    """Full attention over 1024 tokens in tiles of 1024 keys and not of 512, for 512 queries of 2 heads."""
 
     def program():
         given = jax.eval_shape(lambda: inputs(Full(), batch=1, length=1024))
         return str(jax.make_jaxpr(lambda x: Full()(x.query, x.key, x.value, Mask()))(given))
 
-    assert ",256,512]" in program()
+    assert ",512,2,512]" in program()
     with compiling_for("tpu"):
-        assert ",512,1024]" in program()
+        assert ",1024,2,512]" in program()
