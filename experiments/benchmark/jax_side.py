@@ -10,7 +10,7 @@ import jax
 
 import attention
 from experiments import measure, records
-from experiments.benchmark import inputs, peers, timing
+from experiments.benchmark import inputs, peers, profile, timing
 
 Program = Callable[[list[Any]], list[Any]]
 
@@ -67,3 +67,9 @@ def measure_parts(name: str, length: int) -> dict[str, Any]:
         draws = map(functools.partial(inputs.fresh, length, part), itertools.count())
         found |= {"outcome": "measured", "seconds": timing.timed(compiled[part], draws)}
     return cell
+
+
+def spent(name: str, length: int) -> dict[str, float]:
+    """Where the time of the gradient goes, as `profile.spent` has it."""
+    arrays = inputs.fresh(length, "gradient", 0)
+    return profile.spent(jax.jit(programs(name)["gradient"]).lower(arrays).compile(), arrays)

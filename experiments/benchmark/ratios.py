@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from experiments import provenance, tables
-from experiments.benchmark import peers
+from experiments.benchmark import peers, profile
 
 Cell = dict[str, Any]
 PARTS = {"forward": "Forward", "gradient": "Forward and backward"}
@@ -32,6 +32,9 @@ def sections(cells: list[Cell]) -> list[str]:
     """Markdown of everything that is about peers."""
     return [
         f"## Goals\n\n{goals(cells)}",
+        "## Where the time goes\n\n"
+        "Of a traced call, forward and backward, summed over threads. The rest is "
+        f"maxima, sums, masks, sorting and copies.\n\n{where(cells)}",
         "## How many times as fast as its peers\n\n"
         "The peer's time over our variant's: above 1 ours is faster. `*`: the two are of different runs.",
         *(f"### {title}\n\n{ratios(cells, part)}" for part, title in PARTS.items()),
@@ -50,6 +53,16 @@ def goals(cells: list[Cell]) -> str:
             rows.append([*row, *_verdict(goal, *pair)])
     heads = ["goal, forward and backward", "peer", "ours ms", "peer ms", "ratio (by quartiles)", ""]
     return tables.markdown(heads, rows)
+
+
+def where(cells: list[Cell]) -> str:
+    """A row for each cell that was traced: what share of its time is of which kind of operation."""
+    rows = []
+    for cell in cells:
+        if total := sum(cell.get("spent", {}).values()):
+            shares = [f"{seconds * 1e3:.0f} ({seconds / total:.0%})" for seconds in cell["spent"].values()]
+            rows.append([f"`{cell['name']}` at {cell['length']}", *shares])
+    return tables.markdown(["milliseconds of threads", *profile.KINDS], rows)
 
 
 def ratios(cells: list[Cell], part: str) -> str:

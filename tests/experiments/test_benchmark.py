@@ -1,14 +1,17 @@
 """docs/performance.md from cells made by hand; which cells are kept, and what a process leaves."""
 
 import copy
+import re
 import subprocess
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import attention
 from experiments import provenance
 from experiments.benchmark import __main__ as command
-from experiments.benchmark import cells, inputs, page, peers, ratios, torch_side
+from experiments.benchmark import cells, inputs, page, peers, profile, ratios, torch_side
 
 HERE = provenance.gather()
 SDPA = "torch.scaled_dot_product_attention"
@@ -33,6 +36,23 @@ def test_exponents_ratios_and_what_did_not_fit():
     text = page.page(made, "square")
     assert text.count("n^1.00 (4 points)") == 4 and "n^2.00" in text and "out of memory (compiled)" in text
     assert "| `linear` | 1.02x | 4.10x | 8.19x |" in text.split("## Speed against `square`")[1]
+
+
+def test_the_time_of_a_program_is_in_its_products_or_elsewhere():
+    def program(arrays):
+        x = jax.lax.fori_loop(0, 3, lambda _, x: jnp.tanh(x @ x), arrays[0])
+        return jnp.exp(x)
+
+    compiled = jax.jit(program).lower([jnp.ones((64, 64))]).compile()
+    text = compiled.as_text()
+    kinds, loops = profile.by_operation(text), re.findall(r"%(\S+) = .* while\(", text)
+    assert set(kinds.values()) == set(profile.KINDS) and loops and not {*loops} & {*kinds}
+    spent = profile.spent(compiled, [jnp.ones((64, 64))])
+    assert list(spent) == list(profile.KINDS) and spent[profile.PRODUCTS] > 0
+    shares = ratios.where(
+        [cell("full", 8192, 1.0, spent=dict(zip(profile.KINDS, (3.0, 1.0, 0.0), strict=True)))]
+    )
+    assert "3000 (75%) | 1000 (25%) | 0 (0%)" in shares
 
 
 def test_cells_of_other_code_versions_or_machines_are_measured_again():
