@@ -50,6 +50,7 @@ class _Program:
     consecutive: bool
     some_unmasked: bool
     some_masked: bool
+    slides: bool
 
 
 class _Schedule(NamedTuple):
@@ -64,7 +65,7 @@ def program(
     """What of a call is static; `dtype` is the output's."""
     return _Program(
         visible, logits, dropout_rate, jnp.dtype(dtype), tiles.query_block, tiles.key_block,
-        tiles.loops, tiles.consecutive, tiles.some_unmasked, tiles.some_masked,
+        tiles.loops, tiles.consecutive, tiles.some_unmasked, tiles.some_masked, tiles.slides,
     )  # fmt: skip
 
 
@@ -167,12 +168,11 @@ def forward(program: _Program, query, key, value, sides: Sides, schedule: _Sched
         greatest, total, output = visit_tiles(program, schedule, c, visit, carry)
         sees = total > 0
         total = jnp.where(sees, total, 1)
-        output = jnp.moveaxis(output / total[:, :, None], 2, -1).astype(program.dtype)
-        return output, jnp.where(sees, greatest + jnp.log(total), -jnp.inf)
+        output = (output / total[:, :, None]).astype(program.dtype)
+        return _by_token(output), jnp.where(sees, greatest + jnp.log(total), -jnp.inf)
 
     blocks = lax.map(block, jnp.arange(schedule.starts.shape[0]))
-    output, lse = (_join(x, axis=3) for x in blocks)
-    return output, lse
+    return _joined(blocks[0]), _join(blocks[1], axis=3)
 
 
 def gradients(program: _Program, residuals, cotangents, dtype):
@@ -188,8 +188,13 @@ def gradients(program: _Program, residuals, cotangents, dtype):
     offset = jnp.where(sees, (d_output.astype(wide) * output).sum(-1) - d_lse, 0)
     safe_lse = jnp.where(sees, lse, jnp.inf)
     scale = program.logits.scale
+    # Sums of a slab's keys alone: those of all would take as much again as what they are sums of.
+    slides = program.slides and jnp.dtype(dtype) != wide
 
     def block(carry, c):
+        sums, done, origin = carry
+        if slides:
+            sums, done, origin = _slid(sums, done, origin, schedule.starts[c, 0])
         index = c * program.query_block
         q, do, row_lse, row_offset = (
             _take(x, index, program.query_block, 3) for x in (query, d_output, safe_lse, offset)
@@ -208,18 +213,42 @@ def gradients(program: _Program, residuals, cotangents, dtype):
             d_weight = _dot("BKSV,BKVGT->BKSGT", v, do_turned, wide)
             d_weight = _drop(program, sides, query_side, key_side, d_weight)
             dropped = _drop(program, sides, query_side, key_side, weight).astype(v.dtype)
-            d_value = _add(d_value, _dot("BKSGT,BKGTV->BKSV", dropped, do, wide), start)
+            d_value = _add(d_value, _dot("BKSGT,BKGTV->BKSV", dropped, do, wide), start - origin)
             d_logit = (weight * (d_weight - row_offset[:, :, None]) * slope * scale).astype(q.dtype)
-            d_key = _add(d_key, _dot("BKSGT,BKGTH->BKSH", d_logit, q, wide), start)
+            d_key = _add(d_key, _dot("BKSGT,BKGTH->BKSH", d_logit, q, wide), start - origin)
             return d_query + _dot("BKHS,BKSGT->BKHGT", _turned(k), d_logit, wide), d_key, d_value
 
-        begin = jnp.zeros(q_turned.shape, wide), *carry
-        d_query, d_key, d_value = visit_tiles(program, schedule, c, visit, begin)
-        return (d_key, d_value), jnp.moveaxis(d_query, 2, -1).astype(dtype)
+        begin = jnp.zeros(q_turned.shape, wide), *sums
+        d_query, *sums = visit_tiles(program, schedule, c, visit, begin)
+        return (tuple(sums), done, origin), _by_token(d_query.astype(dtype))
 
-    zeros = jnp.zeros(key.shape, wide), jnp.zeros(value.shape, wide)
-    (d_key, d_value), blocks = lax.scan(block, zeros, jnp.arange(schedule.starts.shape[0]))
-    return _join(blocks, axis=3), d_key.astype(dtype), d_value.astype(dtype)
+    begin = _no_sums(program, schedule, slides, key, value, dtype)
+    (sums, done, origin), blocks = lax.scan(block, begin, jnp.arange(schedule.starts.shape[0]))
+    if slides:
+        sums = _slid(sums, done, origin, origin)[1]
+    return _joined(blocks), *(x.astype(dtype) for x in sums)
+
+
+def _no_sums(program: _Program, schedule: _Schedule, slides: bool, key, value, dtype):
+    """Before the first block: sums for key and value, gradients that are done, where the sums begin."""
+    length = program.key_block if slides else key.shape[2]
+    sums = tuple(jnp.zeros((*x.shape[:2], length, x.shape[3]), wide_dtype(x)) for x in (key, value))
+    if not slides:
+        return sums, (), 0
+    return sums, tuple(jnp.zeros(x.shape, dtype) for x in (key, value)), schedule.starts[0, 0]
+
+
+def _slid(sums, done, before, start):
+    """The sums of a slab that begins at `before` as those of one that begins at `start`, and `start`.
+
+    All of them are put into `done`, where what is not the last word is written over by the slabs after.
+    """
+    size = sums[0].shape[2]
+    done = tuple(
+        lax.dynamic_update_slice_in_dim(d, x.astype(d.dtype), before, 2)
+        for d, x in zip(done, sums, strict=True)
+    )
+    return tuple(_take(_pad(x, 2 * size, axis=2), start - before, size, 2) for x in sums), done, start
 
 
 def start_of(program: _Program, schedule: _Schedule, c, m):
@@ -257,7 +286,7 @@ def _tile_logits(program: _Program, masked: bool, q, k, query_side, key_side):
 
 
 def _drop(program: _Program, sides: Sides, query_side, key_side, weight):
-    """`drop` of a tile."""
+    """`drop`, whose bits are laid out B K G T S. What is turned here is fused, and never written out."""
     if sides.dropout is None:
         return weight
     dropout = Dropout(query_side[1], key_side[2])
@@ -313,6 +342,16 @@ def _add(total, update, start):
     """Add `update` to keys from `start` on, in place."""
     size = update.shape[2]
     return lax.dynamic_update_slice_in_dim(total, _take(total, start, size, 2) + update, start, 2)
+
+
+def _by_token(x):
+    """B K H G W -> B W K G H: a block in the order in which all are wanted in the end."""
+    return x.transpose(0, 4, 1, 3, 2)
+
+
+def _joined(blocks):
+    """C B W K G H -> B K G T H."""
+    return _join(blocks, axis=1).transpose(0, 2, 3, 1, 4)
 
 
 def _join(blocks, axis: int):

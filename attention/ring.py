@@ -53,7 +53,8 @@ def ring_attention(
 
     To be called inside `shard_map`, with shares of equal length in order along `axis_name`. A causal mask
     leaves the early shares little to do: each device then works on one early and one late half share, so
-    that all have the same work in each step.
+    that all have the same work in each step, but for tiles that reach over both where no number of tiles is
+    as long as a half.
     """
     length, key_length = query.shape[1], key.shape[1]
     mask = _placed(mask, length, key_length, axis_name)
@@ -64,7 +65,7 @@ def ring_attention(
         query, key, value = (_dealt(x, 1, axis_name) for x in (query, key, value))
         sides = jax.tree.map(lambda x: _dealt(x, x.ndim - 1, axis_name), sides)
         length, key_length = length // 2, key_length // 2
-    query_block, key_block = min(query_block, length), min(key_block, key_length)  # a tile is of one half
+    query_block, key_block = min(query_block, length), min(key_block, key_length)
     ring = _Ring(axis_name, query_block, key_block, logits, dropout_rate)
     padded = _up(query.shape[1], query_block), _up(key.shape[1], key_block)
     both: Any = _attend(ring, *blockwise.laid_out(query, key, value, sides, padded))

@@ -39,6 +39,14 @@ class Tiles:
             return bool((self.num_tiles != 1).any())
         return self.consecutive or self.starts.shape[1] > 1
 
+    @property
+    def slides(self) -> bool:
+        """Whether each block has one slab, and none begins before the last one or leaves a gap after it."""
+        if not self.slabs or self.loops:
+            return False
+        ahead = np.diff(self.starts[:, 0])
+        return bool(((ahead >= 0) & (ahead <= self.key_block)).all())
+
 
 def static_tiles(
     first: np.ndarray,

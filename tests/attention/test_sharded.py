@@ -107,6 +107,7 @@ def test_the_capability_is_what_works(case):
 @pytest.mark.parametrize("name", ["full", "window"])
 def test_a_device_holds_its_share_and_no_more(name):
     """Temporaries of forward and backward go down with the devices; nothing is gathered."""
+    # The default's tile is as large as a share; a device holds one, however many there are.
     variant, mask, length = attention.make(name, query_block=64), Mask(causal=True), 65536
     q, k, v = (jax.ShapeDtypeStruct((1, length, 4, 16), jnp.float32) for _ in range(3))
 
