@@ -114,7 +114,7 @@ def main(argv: list[str]) -> int:
             raise settings.UsageError("--target and --longest are of --mode=plan")
         if options.executor and name is None:
             name = cells.name(options.config)
-        if options.slurm and not options.executor:
+        if options.slurm and options.executor != "slurm":
             raise settings.UsageError("--slurm is of --executor=slurm")
         if name is not None:
             return sweep(options, name, found)

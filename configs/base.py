@@ -58,7 +58,9 @@ def get_config() -> Any:
     train.num_microbatches = 1  # parts of a batch whose gradients are added up one after the other
     train.steps = 200
     # What all steps together may take, in operations of matrix products as they are counted: it then decides
-    # `steps`, so that runs of equal `flops` compare. None: `steps` is what it says.
+    # `steps`, whatever stands there, so that runs of equal `flops` compare. Not counted are validations,
+    # trials of a grid and what `remat` computes again; warm-up and validations stay at their steps. None:
+    # `steps` is what it says.
     train.flops = optional(None)
     train.eval_every = 50  # steps between validations; the best one's parameters are tested
     train.checkpoint_every = 50  # steps

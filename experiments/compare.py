@@ -42,26 +42,36 @@ def labels(one: Record, other: Record) -> list[str]:
 
     A phrase for each, as the other record has it: "model.num_heads=4", "other code".
     """
-    theirs = LATER | flat(other["config"])
+    theirs = asked_for(other)
     phrases = [
         f"{name}={theirs[name]}" if name in theirs else f"no {name}" for name in _other_settings(one, other)
     ]
     together = _most_at_once(other)
     if together != _most_at_once(one):
         phrases.append(f"{together} seeds at once" if together > 1 else "seeds one by one")
-    return phrases + ["other code"] * _other_code(one, other) + remarks(other)
+    return phrases + ["other code"] * other_code(one, other) + remarks(other)
+
+
+def beside(fields: dict[str, Any]) -> set[str]:
+    """Those of a config's fields that need not be the same for its numbers to be of the same experiment."""
+    variants = (field for field in fields if field.startswith("attention."))
+    derived = [] if fields["train.flops"] is None else ["train.steps"]
+    return {*incidental(fields), "task.data_dir", *variants, *derived}
+
+
+def asked_for(record: Record) -> dict[str, Any]:
+    """All fields of a record's config, those too that came after it."""
+    return LATER | flat(record["config"])
 
 
 def _other_settings(one: Record, other: Record) -> list[str]:
     """Fields of the config that may change a number and differ, beside attention and where its data lie."""
-    ours, theirs = (LATER | flat(record["config"]) for record in (one, other))
-    names = sorted(ours.keys() | theirs.keys())
-    differing = [name for name in names if ours.get(name) != theirs.get(name)]
-    beside = [*incidental(theirs), "task.data_dir", *["train.steps"] * (theirs["train.flops"] is not None)]
-    return [name for name in differing if name not in beside and not name.startswith("attention.")]
+    ours, theirs = asked_for(one), asked_for(other)
+    names = sorted((ours.keys() | theirs.keys()) - beside(theirs))
+    return [name for name in names if ours.get(name) != theirs.get(name)]
 
 
-def _other_code(one: Record, other: Record) -> bool:
+def other_code(one: Record, other: Record) -> bool:
     return provenance.CODE in provenance.differences(one["provenance"], other["provenance"])
 
 
@@ -69,9 +79,10 @@ def remarks(record: Record) -> list[str]:
     """What belongs beside a record's number whatever it is compared with."""
     entries = [entry for entry in record["seeds"].values() if "step" in entry]
     taken = sorted({entry["step"] for entry in entries if entry["outcome"] == records.FINISHED})
-    early = [step for step in taken if step < record["config"]["train"]["steps"]]
-    paid = record["config"]["train"].get("flops") is not None
-    phrases = [f"{record['config']['train']['steps']:,} steps"] * paid
+    asked = asked_for(record)
+    early = [step for step in taken if step < asked["train.steps"]]
+    paid = bool(asked["seeds"]) and asked["train.flops"] is not None
+    phrases = [f"{asked['train.steps']:,} steps"] * paid
     phrases += [f"stopped at step {_range(taken)}"] if early else []
     if record.get("grid") and record["learning_rate"]:
         tried = [float(rate) for rate in record["grid"]]
@@ -172,7 +183,7 @@ def _claim(one: Record, other: Record) -> dict[str, Any]:
     ahead = by["mean"] or 0.0
     better, worse = (one, other) if ahead >= 0 else (other, one)
     doubtful = {
-        "other code": _other_code(one, other),
+        "other code": other_code(one, other),
         NOT_CITABLE: one["not_citable"] or other["not_citable"],
     }
     return {
@@ -268,10 +279,10 @@ def _ranked(rows: list[dict[str, Any]], task: dict[str, Any]) -> list[dict[str, 
     return sorted(rows, key=rank)
 
 
-def _budget(record: Record) -> dict[str, Any]:
-    train = record["config"]["train"]
-    flops = train.get("flops")  # not in older records
-    return {"steps": train["steps"]} if flops is None else {"FLOPs in training": f"{flops:g}"}
+def _budget(record: Record) -> str:
+    asked = asked_for(record)
+    flops = asked["train.flops"]
+    return f"{asked['train.steps']} steps" if flops is None else f"{float(flops)!r} FLOPs"
 
 
 def _requirements(record: Record) -> dict[str, Any]:
@@ -280,6 +291,6 @@ def _requirements(record: Record) -> dict[str, Any]:
         **{f"task.{name}": value for name, value in fields if name not in ("name", "data_dir")},
         "version of the task": record["task"]["version"],
         "data": record["task"]["sha256"][:12],
-        **_budget(record),
+        "budget": _budget(record),
         "batch size": record["config"]["train"]["batch_size"],
     }

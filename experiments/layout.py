@@ -20,6 +20,11 @@ def num_devices(config: Config) -> int:
     return config.mesh.data * config.mesh.sequence
 
 
+def sharing(config: Config) -> int:
+    """How many of them have one memory and one speed between them: a CPU is several devices in name only."""
+    return num_devices(config) if jax.devices()[0].platform == "cpu" else 1
+
+
 def mesh(config: Config, devices: Sequence[Any] | None = None) -> Mesh | None:
     """The config's mesh, over the first of `devices`, or those here; None for one device here.
 

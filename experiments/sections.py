@@ -13,7 +13,6 @@ def task_section(group: list[Record]) -> str:
     if refused:
         raise ValueError(f"records that do not compare: {'; '.join(refused)}")
     task, metric = group[0]["task"], group[0]["task"]["primary"]
-    train = group[0]["config"]["train"]
     at = [tables.at_lengths(row["record"]) for row in rows]
     lengths = [column for column in at[0] if any(cells[column] != "-" for cells in at)]
     heads = ["attention", f"test {metric}", *lengths, *tables.COSTS, "remarks"]
@@ -22,7 +21,7 @@ def task_section(group: list[Record]) -> str:
     below = (f"For comparison, {metric}: {simple}.", rates_text(trained), claims_text(trained))
     return "\n\n".join(
         [
-            f"**`{task['name']}`**, length {task['length']}, {tables.budget(train)}, "
+            f"**`{task['name']}`**, length {task['length']}, {tables.budget(group[0])}, "
             f"{origin_text(group[0]['provenance'])}:",
             tables.markdown(heads, [_result(row, lengths) for row in rows]),
             " ".join(filter(None, below)),

@@ -38,23 +38,28 @@ def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> Non
         memory = record["memory"][program]
         cost.add_row(program.replace("_", " "), *(in_bytes(memory[part]) for part in parts))
     out.print(cost)
-    flops, train, variant = record["flops"], record["config"]["train"], record["attention"]
-    step, share = train["batch_size"] * flops["training"], flops["attention"] / flops["training"]
-    out.print(f"FLOPs of one training step: {in_flops(step)}, {share:.0%} of it attention")
+    train, variant = record["config"]["train"], record["attention"]
+    share = record["flops"]["attention"] / record["flops"]["training"]
+    out.print(f"FLOPs of one training step: {in_flops(_step_flops(record))}, {share:.0%} of it attention")
     out.print(f"attention: {escape(variant['text'])}, one layer reaches {variant['reach']} tokens back")
     rates = ", ".join(f"{rate:g}" for rate in record["config"]["optimizer"]["learning_rate_grid"])
     points = ", ".join(f"{rate:.2g} at step {at}" for at, rate in schedule)
     rate = f"the one of {rates} that validates best" if rates else points
-    paid = "" if train.get("flops") is None else f", which {train['flops']:.4g} FLOPs pay for"
+    flops = compare.asked_for(record)["train.flops"]
+    paid = "" if flops is None else f", which {flops:.4g} FLOPs pay for"
     out.print(f"{train['steps']} steps of {train['batch_size']} sequences{paid}; learning rate {rate}")
 
 
-def budget(train: dict[str, Any]) -> str:
-    """What each row of a table of comparable records was given, by the first one's config.train."""
-    of = f"of {train['batch_size']} sequences"
-    if train.get("flops") is None:
-        return f"at most {train['steps']} steps {of}"
-    return f"at most as many steps {of} as {train['flops']:.4g} FLOPs pay for"
+def _step_flops(record: Record) -> int:
+    return record["config"]["train"]["batch_size"] * record["flops"]["training"]
+
+
+def budget(record: Record) -> str:
+    """What each row of a table of comparable records was given, by one of them."""
+    asked = compare.asked_for(record)
+    of, flops = f"of {asked['train.batch_size']} sequences", asked["train.flops"]
+    steps = f"{asked['train.steps']} steps {of}"
+    return f"at most {steps if flops is None else f'as many steps {of} as {flops:.4g} FLOPs pay for'}"
 
 
 def results(out: Console, this: Record, others: list[Record], complaints: list[str]) -> None:
@@ -174,7 +179,7 @@ def costs(record: Record) -> dict[str, str]:
         "-" if compiled is None else "cached" if cached else f"{compiled:.3g}",
         in_bytes(memory.get("training_step", {}).get("temporaries")),
         in_bytes(memory.get("measured", {}).get("training_step", {}).get("bytes")),
-        in_flops(record["config"]["train"]["batch_size"] * record["flops"]["training"]),
+        in_flops(_step_flops(record)),
         f"{record['parameters']['total']:,}",
     )
     return dict(zip(COSTS, values, strict=True))

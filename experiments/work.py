@@ -95,10 +95,7 @@ def shortage(built: program.Program) -> str | None:
 
 def _shortage(built: program.Program, needed: int) -> str | None:
     """Why a program that needs that much on each device does not fit."""
-    device = jax.devices()[0]
-    # The processors of one machine are several devices only in name: their memory is one.
-    together = layout.num_devices(built.config) if device.platform == "cpu" else 1
-    return measure.shortage(needed * together, device)
+    return measure.shortage(needed * layout.sharing(built.config), jax.devices()[0])
 
 
 def what_does_not_fit(built: program.Program) -> dict[str, str]:

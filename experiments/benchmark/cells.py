@@ -10,7 +10,7 @@ import numpy as np
 
 import attention
 from experiments import provenance
-from experiments.benchmark import inputs, jax_side, peers, ratios, torch_side
+from experiments.benchmark import inputs, jax_side, peers, torch_side
 
 COMPARED_UP_TO = 2048  # length at which a peer's numbers are held against ours
 NOT_INSTALLED = "not installed"
@@ -37,8 +37,6 @@ def measure_cell(name: str, length: int) -> Cell:
     cell = {"name": name, "length": length, **identity(name), "threads": threads, "provenance": gathered}
     side = torch_side if cell.get("packages") else jax_side
     cell |= side.measure_parts(name, length)
-    if any((goal.variant, goal.length) == (name, length) for goal in ratios.GOALS):
-        cell["spent"] = jax_side.spent(name, length)
     if name in peers.PEERS and length <= COMPARED_UP_TO:
         cell["difference"] = difference(name, length)
     return cell

@@ -47,7 +47,7 @@ def outputs(name: str, length: int, part: str) -> list[Any]:
 
 
 def measure_parts(name: str, length: int) -> dict[str, Any]:
-    """Time, compile time and compiled memory of each part.
+    """Time, compile time and compiled memory of each part, and of what has a goal where its time is spent.
 
     Neither is timed unless both fit: what has no gradient trains nothing.
     """
@@ -66,10 +66,6 @@ def measure_parts(name: str, length: int) -> dict[str, Any]:
     for part, found in cell.items():
         draws = map(functools.partial(inputs.fresh, length, part), itertools.count())
         found |= {"outcome": "measured", "seconds": timing.timed(compiled[part], draws)}
+    if any((goal.variant, goal.length) == (name, length) for goal in peers.GOALS):
+        cell["spent"] = profile.spent(compiled["gradient"], inputs.fresh(length, "gradient", 0))
     return cell
-
-
-def spent(name: str, length: int) -> dict[str, float]:
-    """Where the time of the gradient goes, as `profile.spent` has it."""
-    arrays = inputs.fresh(length, "gradient", 0)
-    return profile.spent(jax.jit(programs(name)["gradient"]).lower(arrays).compile(), arrays)

@@ -179,3 +179,21 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """A variant, forward and backward, is at least so many times as fast as each of the peers."""
+
+    text: str
+    variant: str
+    peers: tuple[str, ...]
+    least: float
+    length: int = 8192
+
+
+GOALS = (
+    Goal("no slower than PyTorch's fused kernel", "full", ("torch.scaled_dot_product_attention",), 1.0),
+    Goal("at least 2x local-attention", "window", ("local-attention", "local-attention-blocks"), 2.0),
+    Goal("at least 3x reformer-pytorch", "lsh", ("reformer-pytorch",), 3.0),
+)

@@ -1,40 +1,23 @@
 """Our variants against their peers, from measured cells: ratios, goals, differences, and what bounds them."""
 
-import dataclasses
 from typing import Any
 
 from experiments import provenance, tables
 from experiments.benchmark import peers, profile
 
 Cell = dict[str, Any]
-PARTS = {"forward": "Forward", "gradient": "Forward and backward"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Goal:
-    """A variant, forward and backward, is at least so many times as fast as each of the peers."""
-
-    text: str
-    variant: str
-    peers: tuple[str, ...]
-    least: float
-    length: int = 8192
-
-
-GOALS = (
-    Goal("no slower than PyTorch's fused kernel", "full", ("torch.scaled_dot_product_attention",), 1.0),
-    Goal("at least 2x local-attention", "window", ("local-attention", "local-attention-blocks"), 2.0),
-    Goal("at least 3x reformer-pytorch", "lsh", ("reformer-pytorch",), 3.0),
+WHERE = (
+    "Of a traced call, forward and backward, summed over threads. An operation counts whole, with all that "
+    "is fused to it: as a product if it holds one, else as exponentials if it holds one."
 )
+PARTS = {"forward": "Forward", "gradient": "Forward and backward"}
 
 
 def sections(cells: list[Cell]) -> list[str]:
     """Markdown of everything that is about peers."""
     return [
         f"## Goals\n\n{goals(cells)}",
-        "## Where the time goes\n\n"
-        "Of a traced call, forward and backward, summed over threads. The rest is "
-        f"maxima, sums, masks, sorting and copies.\n\n{where(cells)}",
+        *([f"## Where the time goes\n\n{WHERE}\n\n{spent}"] if (spent := where(cells)) else []),
         "## How many times as fast as its peers\n\n"
         "The peer's time over our variant's: above 1 ours is faster. `*`: the two are of different runs.",
         *(f"### {title}\n\n{ratios(cells, part)}" for part, title in PARTS.items()),
@@ -46,7 +29,7 @@ def goals(cells: list[Cell]) -> str:
     """A row for each goal and peer, and whether it is met."""
     found = {(cell["name"], cell["length"]): cell for cell in cells}
     rows = []
-    for goal in GOALS:
+    for goal in peers.GOALS:
         for peer in goal.peers:
             pair = [found.get((name, goal.length)) for name in (goal.variant, peer)]
             row = [f"`{goal.variant}` at {goal.length}: {goal.text}", f"`{peer}`"]
@@ -56,13 +39,13 @@ def goals(cells: list[Cell]) -> str:
 
 
 def where(cells: list[Cell]) -> str:
-    """A row for each cell that was traced: what share of its time is of which kind of operation."""
+    """A row for each cell that was traced: what share of its time is of which kind; nothing without any."""
     rows = []
     for cell in cells:
         if total := sum(cell.get("spent", {}).values()):
             shares = [f"{seconds * 1e3:.0f} ({seconds / total:.0%})" for seconds in cell["spent"].values()]
             rows.append([f"`{cell['name']}` at {cell['length']}", *shares])
-    return tables.markdown(["milliseconds of threads", *profile.KINDS], rows)
+    return tables.markdown(["milliseconds of threads", *profile.KINDS], rows) if rows else ""
 
 
 def ratios(cells: list[Cell], part: str) -> str:
@@ -117,7 +100,7 @@ def provenance_lines(cells: list[Cell]) -> list[str]:
     return [*lines, f"{of_runs}: the machine may have had other work. `--fresh` measures all in one run."]
 
 
-def _verdict(goal: Goal, ours: Cell | None, theirs: Cell | None) -> list[str]:
+def _verdict(goal: peers.Goal, ours: Cell | None, theirs: Cell | None) -> list[str]:
     own, other = _seconds(ours, "gradient"), _seconds(theirs, "gradient")
     times = [f"{each['median'] * 1e3:.0f}" if each else "" for each in (own, other)]
     if not own or not other:

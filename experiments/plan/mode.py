@@ -49,8 +49,9 @@ def plan(asked: Asked, chosen: list[str], workdir: str) -> int:
 
     for target, answer in pool.side_by_side(chosen, work, os.cpu_count() or 1):
         out.print(f"{target}: {answer['outcome']} {answer.get('reason', '')}", markup=False)
-        found[target] = _judged(config, target, answer)
-    record = _record(asked, {target: found[target] for target in chosen})
+        found[target] = answer
+    # The device here is measured for it, when the compilers have left it alone.
+    record = _record(asked, {target: _judged(config, target, found[target]) for target in chosen})
     lines.show_steps(out, record)
     _keep(out, folder / f"{config.name}-{settings.identity(config)}.json", record)
     return 0
@@ -68,17 +69,22 @@ def _judged(config: Config, target: str, answer: pool.Answer) -> dict[str, Any]:
         return answer | {"fits": None if answer["outcome"] == FAILED else False}
     task, variant = settings.task(config), settings.variant(config)
     operations = budget.step_flops(config, variant, task) // layout.num_devices(config)  # on each
-    memory = answer["memory"]["training_step"]
-    room = measure.SHARE * capacity(target)
-    bounds = roofline.bound(target, config.model.compute_dtype, operations, memory)
-    return answer | {"fits": memory["total"] <= room, "capacity": capacity(target), "roofline": bounds}
+    memory, room = answer["memory"]["training_step"], capacity(target, config)
+    sharing = _sharing(target, config)
+    bounds = roofline.bound(target, config.model.compute_dtype, operations, memory, sharing)
+    fits = memory["total"] <= measure.SHARE * room
+    return answer | {"fits": fits, "capacity": room, "roofline": bounds}
 
 
-def capacity(target: str) -> int:
-    """Bytes of a target's memory; of the device here those that are free."""
+def capacity(target: str, config: Config) -> int:
+    """Bytes of memory for each device of a target; of the device here its share of those that are free."""
     if target != HERE:
         return find(target).memory
-    return measure.free_memory(jax.devices()[0]) or 0
+    return (measure.free_memory(jax.devices()[0]) or 0) // _sharing(target, config)
+
+
+def _sharing(target: str, config: Config) -> int:
+    return layout.sharing(config) if target == HERE else 1
 
 
 def _record(asked: Asked, found: dict[str, Any]) -> dict[str, Any]:
@@ -105,9 +111,11 @@ def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
     def work(target: str) -> dict[str, Any]:
         found = {}
         for name in names:
-            overrides = search.overrides_of(name, own, asked.overrides)
+            # Other lengths and variants are asked for with the steps of this one, whatever these cost.
+            steps = ["--config.train.flops=None", f"--config.train.steps={config.train.steps}"]
+            overrides = search.overrides_of(name, own, [*asked.overrides, *steps])
             with pool.asking(target, asked.path, overrides, folder / "compiled", ("training_step",)) as ask:
-                room, shares = capacity(target), config.mesh.sequence
+                room, shares = capacity(target, config), config.mesh.sequence
                 found[name] = search.of_target(ask, room, config.task.length, shares)
             out.print(f"{target}, {name}: {lines.length(found[name])}", markup=False)
         return found

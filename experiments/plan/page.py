@@ -6,6 +6,7 @@ A plan is kept there by copying what `--mode=plan` wrote into runs/plans.
 """
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 from experiments import figures, files, provenance, tables
@@ -13,7 +14,7 @@ from experiments.plan import lines
 
 RESULTS = provenance.ROOT / "results" / "plans"
 PAGE = provenance.ROOT / "docs" / "plans.md"
-PICTURE = provenance.ROOT / "docs" / "images" / "longest.png"
+PICTURES = provenance.ROOT / "docs" / "images"
 HEAD = """\
 # Plans
 
@@ -31,13 +32,18 @@ def section(record: dict[str, Any]) -> str:
     """The command, what came of it, and where."""
     if "longest" in record:
         table = tables.markdown(lines.longest_heads(record), lines.longest(record))
-        text = "Beyond the length that is given the next one tried, an eighth longer, does not fit."
+        text = "At most an eighth more does not fit, unless it says that more may."
     else:
         table, text = tables.markdown(list(lines.STEP), lines.steps(record)), lines.note(record)
     parts = [f"## {record['name']}", f"    {command(record)}", table, text]
     if "longest" in record:
-        parts.append(f"![Longest sequences]({PICTURE.relative_to(PAGE.parent)})")
+        parts.append(f"![Longest sequences]({picture(record).relative_to(PAGE.parent)})")
     return "\n\n".join([*parts, f"- {provenance.origin(record['provenance'])}", ""])
+
+
+def picture(record: dict[str, Any]) -> Path:
+    """Where that of a plan is."""
+    return PICTURES / f"longest-{record['name']}-{record['identity']}.png"
 
 
 def command(record: dict[str, Any]) -> str:
@@ -56,7 +62,7 @@ def main() -> None:
     files.write(PAGE, page(found))
     for record in found:
         if "longest" in record:
-            figures.longest(record, PICTURE)
+            figures.longest(record, picture(record))
 
 
 if __name__ == "__main__":

@@ -16,13 +16,16 @@ COPIED = 2**27  # numbers of 4 bytes
 TRIES = 3
 
 
-def bound(target: str, dtype: str, operations: int, memory: dict[str, int]) -> dict[str, Any]:
+def bound(
+    target: str, dtype: str, operations: int, memory: dict[str, int], sharing: int = 1
+) -> dict[str, Any]:
     """{"operations", "bytes", "compute_seconds", "memory_seconds", "bound_by"} of a step on a target.
 
     Bytes are the least that cross the device's memory: arguments read, outputs written, what the compiler
     plans as temporaries written and read once. A step that goes over its operands more often takes longer.
+    Where several devices are one in truth, `sharing` of them, each has its part of the rates.
     """
-    peak, bandwidth = rates(target, dtype)
+    peak, bandwidth = (rate / sharing for rate in rates(target, dtype))
     moved = memory["arguments"] + memory["outputs"] + 2 * memory["temporaries"]
     compute, transfer = operations / peak, moved / bandwidth
     return {

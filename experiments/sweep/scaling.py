@@ -3,8 +3,7 @@
 import json
 from collections.abc import Callable
 
-from experiments import compare, growth, provenance, sections, settings, tables
-from experiments.config import flat
+from experiments import compare, growth, provenance, sections, tables
 from experiments.records import Record
 
 BASELINE = "full"
@@ -82,7 +81,7 @@ def note(group: list[Record]) -> str:
     """How the tables of a group are read, and what its records lack."""
     counts = {
         "not citable": sum(bool(record["not_citable"]) for record in group),
-        "by other code than the first": sum(_other_code(group[0], record) for record in group),
+        "by other code than the first": sum(compare.other_code(group[0], record) for record in group),
     }
     lacking = [f"{count} of {len(group)} cells are {what}" for what, count in counts.items() if count]
     return " ".join([NOTE, *(f"{each}." for each in lacking)])
@@ -98,14 +97,9 @@ def _crossovers(rows: Rows) -> list[list[str]]:
 
 
 def _key(record: Record) -> str:
-    fields = flat(record["config"])
-    left_out = (*settings.incidental(fields), "task.length")
-    kept = {f: v for f, v in fields.items() if f not in left_out and not f.startswith("attention.")}
+    fields = compare.asked_for(record)
+    kept = {field: fields[field] for field in fields.keys() - compare.beside(fields) - {"task.length"}}
     return json.dumps(kept, sort_keys=True)
-
-
-def _other_code(one: Record, other: Record) -> bool:
-    return provenance.CODE in provenance.differences(one["provenance"], other["provenance"])
 
 
 def _elsewhere(one: Record, other: Record) -> bool:

@@ -97,7 +97,7 @@ def test_a_goal_within_the_spread_is_said_to_be():
 
 
 def test_goals_are_about_peers_of_their_variant_and_measured_lengths():
-    for goal in ratios.GOALS:
+    for goal in peers.GOALS:
         assert {peers.PEERS[name].variant for name in goal.peers} == {goal.variant}
         assert goal.length in command.LENGTHS
 

@@ -48,7 +48,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
         ("config__task__length", 512, "task.length 512, not 256"),
         ("task__version", 2, "version of the task 2, not 1"),
         ("task__sha256", "e" * 64, "data eeee"),
-        ("config__train__steps", 50, "steps 50, not 100"),
+        ("config__train__steps", 50, "budget 50 steps, not 100 steps"),
         ("config__train__batch_size", 4, "batch size 4, not 8"),
         ("provenance__python", "3.9", "Python 3.9"),
         ("provenance__machine__processor", "abacus", "processor abacus"),
@@ -79,7 +79,9 @@ def test_with_equal_flops_the_number_of_steps_may_differ_and_is_told():
 
 @pytest.mark.parametrize("other", [paid("other", 100, 2e12), record("other")])
 def test_other_flops_and_none_are_refused(other):
-    assert compare.refusals(paid("ours", 100, 1e12), other)[0].startswith("FLOPs in training ")
+    theirs = "100 steps" if other["config"]["train"].get("flops") is None else "2000000000000.0 FLOPs"
+    said = [f"budget {theirs}, not 1000000000000.0 FLOPs"]
+    assert compare.refusals(paid("ours", 100, 1e12), other) == said
 
 
 def test_those_refused_for_the_same_reason_share_a_line():

@@ -44,7 +44,7 @@ def test_best_first_this_run_marked_chance_and_reasons_named():
         "lower is better", "2.1000", "± 95%", "1.3", "at 512", "1.2500", "out of memory (compiled)",
         "0 (1 failed)", "chance", "unigram", "4.9000", "8 G", "12,345", "ours(size=[3])",
         "not tested: better: a paired t-test wants 8 seeds in common", "not tested: failed: failed seeds",
-        "not comparable: other-abcd1234: steps 7, not 100",
+        "not comparable: other-abcd1234: budget 7 steps, not 100 steps",
         "not readable: broken/record.json",
     ):  # fmt: skip
         assert expected in text, expected

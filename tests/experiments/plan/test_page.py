@@ -22,7 +22,7 @@ FOUND = {"length": 4096, "beyond": 4608, "failed": []}
 
 def made(**changes):
     whole = {
-        "name": "window128", "share": 0.8, "config": {"train": {"batch_size": 2}},
+        "name": "window128", "identity": "0123456789", "share": 0.8, "config": {"train": {"batch_size": 2}},
         "asked": {"config": "configs/window128.py", "overrides": ["--config.task.length=4096"]},
         "provenance": provenance.gather(),
     }  # fmt: skip
@@ -48,5 +48,6 @@ def test_the_longest_are_a_table_and_a_picture(tmp_path):
     assert "| full | 4,096 | none |" in text
     assert "| window | 16,777,216 or more | 4,096 (compiler failed at 9,000) |" in text
     assert lines.longest_heads(record)[1:] == ["TPU v5e", "the CPU here"] and "--longest=all" in text
+    assert "](images/longest-window128-0123456789.png)" in text
     figures.longest(record, tmp_path / "longest.png")
     assert (tmp_path / "longest.png").stat().st_size > 10_000

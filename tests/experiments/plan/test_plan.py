@@ -52,8 +52,10 @@ def test_a_missing_compiler_is_answered_with_its_command(tmp_path, capsys, monke
 
 
 def test_the_longest_is_found_by_compiling(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(mode, "capacity", lambda _: 2_000_000)
-    assert launch.main(command(tmp_path, "--mode=plan", "--target=cpu", "--longest")) == 0
+    """Also where the steps are what FLOPs pay for, which at these lengths pay for none."""
+    monkeypatch.setattr(mode, "capacity", lambda *_: 2_000_000)
+    paid = {"train__flops": 2e6, "optimizer__warmup_steps": 0}
+    assert launch.main(command(tmp_path, "--mode=plan", "--target=cpu", "--longest", **paid)) == 0
     found = planned(tmp_path)["longest"]["cpu"]["full"]
     tried = {int(length): total for length, total in found["tried"].items()}
     assert tried[found["length"]] <= 1_600_000 < tried[found["beyond"]]
@@ -171,6 +173,7 @@ def test_a_plan_of_several_devices_is_what_each_takes(tmp_path, capsys):
     shared, whole = (planned(path)["compiled_for"]["cpu"] for path in (tmp_path, tmp_path / "alone"))
     assert shared["memory"]["forward"]["temporaries"] < 0.7 * whole["memory"]["forward"]["temporaries"]
     assert 2 * shared["roofline"]["operations"] == whole["roofline"]["operations"]
+    assert shared["capacity"] < 0.7 * whole["capacity"]  # of the one memory that there is
 
 
 def test_the_roofline_by_hand():

@@ -70,3 +70,15 @@ def test_measured_cells_are_in_the_tables_by_length_and_trained_ones_in_their_ta
     assert page.count("| attention |") == 1
     alone = table.markdown("mine", [measured("full", 1024, 1.0, 1)], [])
     assert "| `full` | not trained |" in alone and "By length" not in alone and "Learning rate" not in alone
+
+
+def test_older_records_and_steps_that_flops_pay_for_are_put_together_too():
+    found = sweep()
+    for steps, record in enumerate(found, start=1):
+        record["config"]["train"] = record["config"]["train"] | {"flops": 1e12, "steps": steps}
+    assert len(rows(found)) == len(rows(sweep()))
+    old, new = sweep(), sweep()
+    for record in new:
+        record["config"]["train"] = record["config"]["train"] | {"flops": None}
+    (group,) = scaling.groups([*old[:3], *new[3:]])
+    assert len(group) == len(old)
