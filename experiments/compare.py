@@ -67,7 +67,7 @@ def asked_for(record: Record) -> dict[str, Any]:
 def _other_settings(one: Record, other: Record) -> list[str]:
     """Fields of the config that may change a number and differ, beside attention and where its data lie."""
     ours, theirs = asked_for(one), asked_for(other)
-    names = sorted((ours.keys() | theirs.keys()) - beside(theirs))
+    names = sorted((ours.keys() | theirs.keys()) - beside(ours | theirs))
     return [name for name in names if ours.get(name) != theirs.get(name)]
 
 

@@ -92,6 +92,7 @@ def test_those_refused_for_the_same_reason_share_a_line():
 def test_attention_name_and_seeds_may_differ_other_settings_and_code_are_labelled():
     other = record("other", config__attention={"name": "lsh", "num_hashes": 2}, config__seeds=[0, 1])
     assert compare.refusals(record(), other) == [] and compare.labels(record(), other) == []
+    assert compare.labels(other, record()) == []
     other["config"]["model"]["num_heads"] = 2
     other["provenance"]["code_sha256"] = "0" * 64
     assert compare.refusals(record(), other) == []
