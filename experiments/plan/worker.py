@@ -35,6 +35,7 @@ def environment(num_devices: int = 1) -> dict[str, str]:
         "JAX_NUM_CPU_DEVICES": str(num_devices),
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else the second TPU at once finds the first one's lock
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }

@@ -77,6 +77,14 @@ def test_a_tpu_has_no_room_for_the_scores_of_65536_tokens():
     assert (temporaries("tpu-v5e", "window", 65536)[65536] or 2**20) < 1024
 
 
+def test_compilers_of_several_tpus_work_side_by_side(tmp_path):
+    """libtpu locks a file, which the second one would find locked."""
+    targets = ("tpu-v4", "tpu-v5e", "tpu-v6e")
+    assert launch.main(command(tmp_path, "--mode=plan", f"--target={','.join(targets)}")) == 0
+    found = planned(tmp_path)["compiled_for"]
+    assert {name: found[name]["outcome"] for name in targets} == dict.fromkeys(targets, worker.COMPILED)
+
+
 @pytest.mark.parametrize(
     ("target", "mesh"),
     [
