@@ -183,10 +183,7 @@ def gradients(program: _Program, residuals, cotangents, dtype):
     query, key, value, sides, schedule, output, lse = residuals
     d_output, d_lse = cotangents
     wide = wide_dtype(query)
-    sees = lse > -jnp.inf
-    # Each logit's gradient is weight * (d_weight - offset), the softmax's and the log-sum-exp's together.
-    offset = jnp.where(sees, (d_output.astype(wide) * output).sum(-1) - d_lse, 0)
-    safe_lse = jnp.where(sees, lse, jnp.inf)
+    safe_lse, offset = _of_rows(output, lse, d_output.astype(wide), d_lse)
     scale = program.logits.scale
     # Sums of a slab's keys alone: those of all would take as much again as what they are sums of.
     slides = program.slides and jnp.dtype(dtype) != wide
@@ -227,6 +224,14 @@ def gradients(program: _Program, residuals, cotangents, dtype):
     if slides:
         sums = _slid(sums, done, origin, origin)[1]
     return _joined(blocks), *(x.astype(dtype) for x in sums)
+
+
+def _of_rows(output, lse, d_output, d_lse):
+    """The log-sum-exp that recomputes each row's weights, and what is taken from their gradients."""
+    sees = lse > -jnp.inf
+    # Each logit's gradient is weight * (d_weight - offset), the softmax's and the log-sum-exp's together.
+    offset = jnp.where(sees, (d_output * output).sum(-1) - d_lse, 0)
+    return jnp.where(sees, lse, jnp.inf), offset
 
 
 def _no_sums(program: _Program, schedule: _Schedule, slides: bool, key, value, dtype):

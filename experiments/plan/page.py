@@ -32,7 +32,9 @@ def section(record: dict[str, Any]) -> str:
     """The command, what came of it, and where."""
     if "longest" in record:
         table = tables.markdown(lines.longest_heads(record), lines.longest(record))
-        text = "At most an eighth more does not fit, unless it says that more may."
+        text = (
+            'The next length that was tried, at most an eighth more, does not fit, unless it says "or more".'
+        )
     else:
         table, text = tables.markdown(list(lines.STEP), lines.steps(record)), lines.note(record)
     parts = [f"## {record['name']}", f"    {command(record)}", table, text]
