@@ -4,8 +4,8 @@ The forward keeps a running maximum and sum (Milakov and Gimelshein 2018; Rabe a
 recomputes each tile from the log-sum-exp (Dao et al. 2022) and takes a cotangent for it. What a query may
 see is not decided here: variants pass the `visible` function, arrays for its two sides, and the tiles.
 
-Tiles are B K S G T, keys before queries: then none of the seven products has to turn a tile first, which on
-a CPU costs more than the product.
+Tiles are B K S G T, keys before queries: then none of the seven products has to turn a tile first, which a
+CPU does slowly.
 """
 
 import dataclasses
