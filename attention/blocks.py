@@ -18,7 +18,7 @@ CPU_BAND, OTHER_BAND = (64, 256), (128, 512)
 
 @contextlib.contextmanager
 def compiling_for(platform: str) -> Iterator[None]:
-    """Within it, what is traced gets the block sizes for "cpu", "gpu" or "tpu" and not those for here.
+    """Within it, what is traced gets block sizes and layouts of "cpu", "gpu" or "tpu", not those of here.
 
     For programs that are compiled here and run elsewhere. jax keeps what it has traced: jit a function anew.
     """
@@ -29,13 +29,14 @@ def compiling_for(platform: str) -> Iterator[None]:
         _PLATFORM.reset(before)
 
 
-def _on_cpu() -> bool:
-    return (_PLATFORM.get() or jax.default_backend()) == "cpu"
+def platform() -> str:
+    """ "cpu", "gpu" or "tpu": what is traced now is for it."""
+    return _PLATFORM.get() or jax.default_backend()
 
 
 def full_blocks(rows: int, query_length: int, key_length: int) -> tuple[int, int]:
     """Queries and keys of a tile when every query sees every key; `rows` is batch times heads."""
-    on_cpu = _on_cpu()
+    on_cpu = platform() == "cpu"
     query_block, key_block = CPU_FULL if on_cpu else OTHER_FULL
     while on_cpu and rows * query_block * key_block > CPU_TILE and key_block > 64:
         query_block, key_block = (
@@ -46,7 +47,7 @@ def full_blocks(rows: int, query_length: int, key_length: int) -> tuple[int, int
 
 def band_block(rows: int, width: int, query_length: int) -> int:
     """Queries of a tile when each sees `width` keys: half the band wastes a third of the products."""
-    on_cpu = _on_cpu()
+    on_cpu = platform() == "cpu"
     shortest, longest = CPU_BAND if on_cpu else OTHER_BAND
     block = min(max(width // 2, shortest), longest)
     while on_cpu and rows * block * (block + width) > CPU_TILE and block > 16:

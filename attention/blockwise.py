@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float
 
+from attention import blocks
 from attention.dropout import Dropout, drop
 from attention.logits import Logits
 from attention.tiles import Tiles
@@ -51,6 +53,7 @@ class _Program:
     some_unmasked: bool
     some_masked: bool
     slides: bool
+    by_token: bool  # blocks are read from arrays that lie in the order of tokens, and not of heads
 
 
 class _Schedule(NamedTuple):
@@ -66,6 +69,7 @@ def program(
     return _Program(
         visible, logits, dropout_rate, jnp.dtype(dtype), tiles.query_block, tiles.key_block,
         tiles.loops, tiles.consecutive, tiles.some_unmasked, tiles.some_masked, tiles.slides,
+        blocks.platform() == "gpu",
     )  # fmt: skip
 
 
@@ -142,13 +146,13 @@ def forward(program: _Program, query, key, value, sides: Sides, schedule: _Sched
 
     def block(c):
         index = c * program.query_block
-        q = _turned(_take(query, index, program.query_block, 3))
+        q = _turned(_read(program, query, index, program.query_block, 3))
         query_side = _take_last((sides.query, _query_dropout(sides)), index, program.query_block)
 
         def visit(masked, m, carry):
             greatest, total, output = carry
             start = start_of(program, schedule, c, m)
-            k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
+            k, v = (_read(program, x, start, program.key_block, 2) for x in (key, value))
             key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
             x, _ = _tile_logits(program, masked, q, k, query_side, key_side)
             new = jnp.maximum(greatest, x.max(2))
@@ -171,8 +175,8 @@ def forward(program: _Program, query, key, value, sides: Sides, schedule: _Sched
         output = (output / total[:, :, None]).astype(program.dtype)
         return _by_token(output), jnp.where(sees, greatest + jnp.log(total), -jnp.inf)
 
-    blocks = lax.map(block, jnp.arange(schedule.starts.shape[0]))
-    return _joined(blocks[0]), _join(blocks[1], axis=3)
+    parts = lax.map(block, jnp.arange(schedule.starts.shape[0]))
+    return _joined(parts[0]), _join(parts[1], axis=3)
 
 
 def gradients(program: _Program, residuals, cotangents, dtype):
@@ -194,7 +198,7 @@ def gradients(program: _Program, residuals, cotangents, dtype):
             sums, done, origin = _slid(sums, done, origin, schedule.starts[c, 0])
         index = c * program.query_block
         q, do, row_lse, row_offset = (
-            _take(x, index, program.query_block, 3) for x in (query, d_output, safe_lse, offset)
+            _read(program, x, index, program.query_block, 3) for x in (query, d_output, safe_lse, offset)
         )
         do = do.astype(value.dtype)
         q_turned, do_turned = _turned(q), _turned(do)
@@ -203,7 +207,7 @@ def gradients(program: _Program, residuals, cotangents, dtype):
         def visit(masked, m, carry):
             d_query, d_key, d_value = carry
             start = start_of(program, schedule, c, m)
-            k, v = (_take(x, start, program.key_block, 2) for x in (key, value))
+            k, v = (_read(program, x, start, program.key_block, 2) for x in (key, value))
             key_side = _take_last((sides.key, sides.key_bias, _key_dropout(sides)), start, program.key_block)
             x, slope = _tile_logits(program, masked, q_turned, k, query_side, key_side)
             weight = jnp.exp(x - row_lse[:, :, None])
@@ -220,10 +224,10 @@ def gradients(program: _Program, residuals, cotangents, dtype):
         return (tuple(sums), done, origin), _by_token(d_query.astype(dtype))
 
     begin = _no_sums(program, schedule, slides, key, value, dtype)
-    (sums, done, origin), blocks = lax.scan(block, begin, jnp.arange(schedule.starts.shape[0]))
+    (sums, done, origin), parts = lax.scan(block, begin, jnp.arange(schedule.starts.shape[0]))
     if slides:
         sums = _slid(sums, done, origin, origin)[1]
-    return _joined(blocks), *(x.astype(dtype) for x in sums)
+    return _joined(parts), *(x.astype(dtype) for x in sums)
 
 
 def _of_rows(output, lse, d_output, d_lse):
@@ -333,6 +337,19 @@ def _turned(x):
     XLA would fold it into the product that follows, and turns two bfloat16 there on a CPU into an error.
     """
     return lax.optimization_barrier(jnp.moveaxis(x, -1, 2))
+
+
+def _read(program: _Program, x, start, size: int, axis: int):
+    """A block of queries or keys, which are on this axis.
+
+    Left to itself XLA lays whole arrays out as the products want tiles, heads first, and copies them for
+    it. On a GPU tiles are asked for in the order of tokens, in which arrays come, so that no copy is made;
+    on a TPU that would take more memory.
+    """
+    block = _take(x, start, size, axis)
+    if not program.by_token:
+        return block
+    return with_layout_constraint(block, Layout((0, axis, *(a for a in range(1, x.ndim) if a != axis))))
 
 
 def _take(x, start, size: int, axis: int):

@@ -66,15 +66,17 @@ def watched(
 def resident_growth(run: Callable[[Any], Any], value: Any, calls: int = 3) -> dict[str, Any]:
     """By how much run(value) raises the resident set of the process above what it was: {"bytes", "method"}.
 
-    The most of some calls: XLA's threads may free a call's memory after its outputs are ready, and what is still
-    held then hides the growth of the next. None bytes where the system cannot say.
+    The most of some calls: XLA may free a call's memory after its outputs are ready, and what is
+    still held then hides the growth of the next. None bytes where the system cannot say.
     """
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         return {"bytes": None, "method": "not measured: the C library has no malloc_trim"}
     if not _reset_resident_peak():
         return {"bytes": None, "method": "not measured: the system does not reset the peak"}
     growths = [growth for _ in range(calls) if (growth := _growth(run, value)) is not None]
-    method = f"highest resident set (VmHWM) of {calls} warm calls, each less the resident set before it: the most"
+    method = (
+        f"highest resident set (VmHWM) of {calls} warm calls, each less the resident set before it: the most"
+    )
     return {"bytes": max(growths, default=None), "method": method}
 
 
@@ -88,7 +90,7 @@ def _growth(run: Callable[[Any], Any], value: Any) -> int | None:
 
 
 def _settled() -> int | None:
-    """The resident set once what was freed is back with the system: when it no longer falls, or after a second."""
+    """The resident set once what was freed is back with the system, for which it waits a second at most."""
     size = None
     for _ in range(20):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,11 +1,13 @@
 """Default blocks: never longer than what they cut, and those of the platform that is compiled for."""
 
 import jax
+import jax.numpy as jnp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
-from attention import Full, Mask, compiling_for
+from attention import Full, Mask, Window, compiling_for
 from attention.blocks import CPU_TILE, OTHER_FULL, band_block, full_blocks
 from tests.attention.cases import inputs
 
@@ -43,3 +45,21 @@ def test_what_is_traced_within_has_the_blocks_of_there():
     assert ",512,2,512]" in program()
     with compiling_for("tpu"):
         assert ",1024,2,512]" in program()
+
+
+@pytest.mark.parametrize("variant", [Full(query_block=8, key_block=8), Window(window_size=5)])
+def test_a_gpus_layouts_change_no_value(variant):
+    """Seeds of a run are mapped over: so is what asks for the layout."""
+    given = inputs(variant, batch=2, length=24)
+
+    def gradients(platform):
+        def loss(query):
+            with compiling_for(platform):
+                return jnp.sum(variant(query, given.key, given.value, Mask(causal=True)) ** 2)
+
+        several = jnp.stack([given.query, 2 * given.query])
+        program = jax.jit(jax.vmap(jax.value_and_grad(loss)))
+        assert ("layout_constraint" in str(jax.make_jaxpr(program)(several))) == (platform == "gpu")
+        return program(several)
+
+    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-5, atol=1e-6), gradients("gpu"), gradients("cpu"))
