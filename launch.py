@@ -14,8 +14,9 @@ import signal
 import sys
 from pathlib import Path
 
-from experiments import accelerators, codes
-from experiments.interrupt import EXIT_CODES
+from experiments import accelerators
+from experiments.running import codes
+from experiments.running.interrupt import EXIT_CODES
 
 
 def stop(number, _frame):
@@ -37,8 +38,9 @@ if __name__ == "__main__":  # before the imports, which take seconds
         signal.signal(asked, stop)
 
 from configs import base  # noqa: E402
-from experiments import run, settings  # noqa: E402
+from experiments.config import settings  # noqa: E402
 from experiments.plan import mode as planning  # noqa: E402
+from experiments.running import run  # noqa: E402
 from experiments.sweep import cells  # noqa: E402
 from experiments.sweep import mode as sweeping  # noqa: E402
 

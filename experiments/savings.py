@@ -12,8 +12,11 @@ import subprocess
 import sys
 from typing import Any
 
-from experiments import files, program, provenance, settings, tables
+from experiments import files, provenance
 from experiments.benchmark.cells import last_line
+from experiments.config import settings
+from experiments.report import tables
+from experiments.training import program
 
 CONFIG = provenance.ROOT / "configs" / "base.py"
 PAGE = provenance.ROOT / "docs" / "savings.md"

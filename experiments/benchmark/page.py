@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from experiments import growth, tables
 from experiments.benchmark import peers, ratios
+from experiments.report import growth, tables
 
 Cell = dict[str, Any]
 FITTED_FROM = 4096  # shorter lengths are ruled by what does not grow

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from experiments import provenance, tables
+from experiments import provenance
 from experiments.benchmark import peers, profile
+from experiments.report import tables
 
 Cell = dict[str, Any]
 WHERE = (

@@ -4,9 +4,9 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments import tables
 from experiments.plan.devices import find
 from experiments.plan.worker import HERE
+from experiments.report import tables
 
 Record = dict[str, Any]
 STEP = (

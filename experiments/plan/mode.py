@@ -8,12 +8,16 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from experiments import budget, figures, files, layout, measure, provenance, screen, settings
-from experiments.config import Config
+from experiments import files, measure, provenance
+from experiments.config import budget, settings
+from experiments.config.fields import Config
 from experiments.plan import lines, pool, roofline
 from experiments.plan import longest as search
 from experiments.plan.devices import DEVICES, find
 from experiments.plan.worker import FAILED, HERE
+from experiments.report import figures
+from experiments.running import screen
+from experiments.training import layout
 
 DEFAULT = ("tpu-v5e", "h200", HERE)
 ALL = (*DEVICES, HERE)

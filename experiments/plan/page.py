@@ -9,8 +9,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from experiments import figures, files, provenance, tables
+from experiments import files, provenance
 from experiments.plan import lines
+from experiments.report import figures, tables
 
 RESULTS = provenance.ROOT / "results" / "plans"
 PAGE = provenance.ROOT / "docs" / "plans.md"

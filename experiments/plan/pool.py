@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments import files, layout, provenance, settings
-from experiments.checks import UsageError
-from experiments.config import Config
+from experiments import files, provenance
+from experiments.config import settings
+from experiments.config.checks import UsageError
+from experiments.config.fields import Config
 from experiments.plan import worker
 from experiments.plan.devices import find
+from experiments.training import layout
 
 Answer = dict[str, Any]
 Ask = Callable[[list[str]], Answer]

@@ -17,10 +17,13 @@ import jax
 from jax.experimental import topologies
 
 import attention
-from experiments import layout, measure, program, records, settings
-from experiments.config import Config
+from experiments import measure
+from experiments.config import settings
+from experiments.config.fields import Config
 from experiments.plan.devices import find, xla_target
+from experiments.running import records
 from experiments.tasks.task import Task
+from experiments.training import layout, program
 
 COMPILED, FAILED = "compiled", "failed"  # outcomes, beside records.OUT_OF_MEMORY_COMPILED
 HERE = "cpu"  # the device that is here

@@ -10,9 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments import codes, files, records, run, screen, tables
-from experiments.checks import UsageError
-from experiments.interrupt import EXIT_CODES
+from experiments import files
+from experiments.config.checks import UsageError
+from experiments.report import tables
+from experiments.running import codes, records, run, screen
+from experiments.running.interrupt import EXIT_CODES
 from experiments.sweep import cells as described
 from experiments.sweep import ending as endings
 from experiments.sweep import execute, table

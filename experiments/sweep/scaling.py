@@ -3,8 +3,9 @@
 import json
 from collections.abc import Callable
 
-from experiments import compare, growth, provenance, sections, tables
-from experiments.records import Record
+from experiments import provenance
+from experiments.report import compare, growth, sections, tables
+from experiments.running.records import Record
 
 BASELINE = "full"
 FEWEST = 3  # lengths that an exponent is fitted to

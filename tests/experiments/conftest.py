@@ -3,8 +3,10 @@ import functools
 import pytest
 
 import launch
-from experiments import program, provenance, settings
+from experiments import provenance
+from experiments.config import settings
 from experiments.tasks import cache
+from experiments.training import program
 from tests.experiments import small
 from tests.experiments.runs import command
 from tests.experiments.tasks.test_text import folder

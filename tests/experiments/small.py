@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from configs import base
-from experiments import data, settings, train
+from experiments.config import settings
+from experiments.training import data, train
 
 BASE = str(Path(base.__file__))
 TASKS = {  # fields of those that are slow at their defaults

@@ -1,7 +1,8 @@
 """The page of plans, from records that were made by hand."""
 
-from experiments import figures, provenance
+from experiments import provenance
 from experiments.plan import lines, page
+from experiments.report import figures
 
 MEMORY = {
     "arguments": 2**20,

@@ -7,7 +7,7 @@ import pytest
 
 import launch
 from experiments import files
-from experiments.model import DTYPES
+from experiments.model.transformer import DTYPES
 from experiments.plan import devices, mode, pool, roofline, worker
 from tests.experiments.runs import command, record_of
 

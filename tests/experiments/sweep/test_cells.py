@@ -7,7 +7,7 @@ import pytest
 
 import launch
 from configs import base
-from experiments import settings
+from experiments.config import settings
 from experiments.sweep import cells
 
 CONFIGS = Path(base.__file__).parent

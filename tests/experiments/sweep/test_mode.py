@@ -14,8 +14,9 @@ import jax
 import pytest
 
 import launch
-from experiments import measure, provenance, records, screen
+from experiments import measure, provenance
 from experiments.plan import mode as planning
+from experiments.running import records, screen
 from experiments.sweep import execute
 from tests.experiments.runs import ROOT, command, stopping_at
 
@@ -39,7 +40,7 @@ sys.exit({"window": 1, "lsh": 75}.get(name, 5))
 # launch.py, so slow that a kill falls in the middle of a cell.
 SLOWED_DOWN = """
 import sys, time, launch
-from experiments.screen import Live
+from experiments.running.screen import Live
 Live.step = lambda *_: time.sleep(0.2)
 sys.exit(launch.main(sys.argv[1:]))
 """

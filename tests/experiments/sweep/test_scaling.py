@@ -1,8 +1,8 @@
 """Tables by length and by task, of records made by hand."""
 
-from experiments import records
+from experiments.running import records
 from experiments.sweep import scaling, table
-from tests.experiments.test_tables import complete
+from tests.experiments.report.test_tables import complete
 
 LENGTHS = (1024, 2048, 4096, 8192)
 

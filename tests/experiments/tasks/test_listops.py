@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import provenance, settings, tasks
+from experiments import provenance, tasks
+from experiments.config import settings
 from experiments.tasks import cache, listops
 
 SHORT = {"length": 40, "min_length": 10, "num_train": 60, "num_validation": 20, "num_test": 20}

@@ -6,10 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import data, tasks
+from experiments import tasks
 from experiments.tasks import bytes as bytes_task
 from experiments.tasks import listops, text
 from experiments.tasks.task import ENDLESS, SPLITS
+from experiments.training import data
 
 
 @pytest.fixture(params=tasks.names())

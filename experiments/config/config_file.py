@@ -1,0 +1,95 @@
+"""Config files: Python files with a function `get_config`, or `get_sweep`, or both."""
+
+import difflib
+import importlib.util
+import inspect
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments.config.checks import UsageError, one_line
+from experiments.config.fields import Config
+
+CONFIGS = Path("configs")
+SWEEP = "get_sweep"
+
+
+def read_config(path: str) -> Config:
+    """What the file's `get_config` gives. `path` may end in `:argument`, which is handed to it.
+
+    Raises UsageError if there is no such file, or it gives no ConfigDict.
+    """
+    module, arguments = _executed(path)
+    if not hasattr(module, "get_config") and hasattr(module, SWEEP):
+        raise UsageError(f"--config={path}: the file holds a sweep and no get_config")
+    config = _called(path, lambda: module.get_config, arguments)
+    if not isinstance(config, ConfigDict):
+        raise UsageError(f"--config={path}: get_config() gives a {type(config).__name__}, not a ConfigDict")
+    return config
+
+
+def read_sweep(path: str) -> list[dict[str, Any]] | None:
+    """What the file's `get_sweep` gives, a dict of overrides for each cell; None if it has none.
+
+    `path` may end in `:argument`, which is handed to it. Raises UsageError if there is no such file, or it
+    gives anything else.
+    """
+    module, arguments = _executed(path)
+    if not hasattr(module, SWEEP):
+        return None
+    cells = _called(path, lambda: module.get_sweep, arguments)
+    if not isinstance(cells, list | tuple) or not cells:
+        raise UsageError(f"--config={path}: {SWEEP}() must give a list of dicts, and not an empty one")
+    for number, cell in enumerate(cells, start=1):
+        if not isinstance(cell, dict) or not all(isinstance(field, str) for field in cell):
+            raise UsageError(f"--config={path}: {SWEEP}(): cell {number} is no dict of overrides: {cell!r}")
+    return list(cells)
+
+
+def has_sweep(path: str) -> bool:
+    """Whether the file has a `get_sweep`. Raises UsageError if there is no such file."""
+    return hasattr(_executed(path)[0], SWEEP)
+
+
+def _executed(path: str) -> tuple[types.ModuleType, list[str]]:
+    """The file's module, and the arguments for its functions."""
+    file, colon, argument = path.partition(":")
+    if not Path(file).is_file():
+        there = {path.stem: path for folder in (CONFIGS, Path(file).parent) for path in folder.glob("*.py")}
+        near = difflib.get_close_matches(Path(file).stem, there, 1)
+        hint = f"; did you mean {there[near[0]]}?" if near else f"; there are {', '.join(sorted(there))}"
+        raise UsageError(f"--config={path}: there is no file {file!r}{hint}")
+    spec = importlib.util.spec_from_file_location("config_file", file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"--config={path}: {file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(f"--config={path}: {type(error).__name__}: {one_line(error)}") from error
+    return module, [argument] if colon else []
+
+
+def _called(path: str, find: Callable[[], Callable[..., Any]], arguments: list[str]) -> Any:
+    try:
+        function = find()
+        takes = _takes(function, arguments)
+        result = function(*arguments) if takes else None
+    except Exception as error:
+        raise UsageError(f"--config={path}: {type(error).__name__}: {one_line(error)}") from error
+    if not takes:
+        file, colon, argument = path.partition(":")
+        wants = f"takes no argument {argument!r}" if colon else f"wants an argument, --config={path}:ARGUMENT"
+        raise UsageError(f"--config={path}: {file} {wants}")
+    return result
+
+
+def _takes(function: Callable[..., Any], arguments: list[str]) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""A transformer around any mixer, and what it costs by count."""

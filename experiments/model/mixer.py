@@ -1,0 +1,86 @@
+"""Mixing along the sequence, B T D -> B T D: any attention between its projections."""
+
+import dataclasses
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Key
+
+from attention import Attention, Mask, attend_sharded, attend_with_entropy
+from experiments.model.positions import rotary
+
+
+class AttentionMixer(nnx.Module):
+    """Projections to queries, keys, values (and gates), a variant of attention, and a projection back.
+
+    A variant whose keys are its queries gets no key projection. What a variant learns are parameters of the
+    mixer. Without an rng the variant runs as in evaluation: no dropout, and no draws. In training
+    `with_entropy` leaves the sum of the entropies of all rows of weights as an `nnx.Intermediate`.
+    The devices of `mesh` share each sequence.
+    """
+
+    def __init__(
+        self,
+        variant: Attention,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        model_dim: int,
+        head_dim: int,
+        value_dim: int,
+        max_length: int,
+        rotate: bool,
+        kernel_init: nnx.Initializer,
+        dtype: Any,
+        rngs: nnx.Rngs,
+        with_entropy: bool = False,
+        mesh: Mesh | None = None,
+    ):
+        def project(*features: int) -> nnx.LinearGeneral:
+            return nnx.LinearGeneral(
+                model_dim, features, use_bias=False, kernel_init=kernel_init, dtype=dtype, rngs=rngs
+            )
+
+        self.variant, self.rotate, self.with_entropy, self.mesh = variant, rotate, with_entropy, mesh
+        self.query = project(num_heads, head_dim)
+        self.key = None if variant.capabilities.shared_key else project(num_kv_heads, head_dim)
+        self.value = project(num_kv_heads, value_dim)
+        self.gates = project(num_heads, variant.num_gates) if variant.num_gates else None
+        self.output = nnx.LinearGeneral(
+            (num_heads, value_dim), model_dim, axis=(-2, -1),
+            use_bias=False, kernel_init=kernel_init, dtype=dtype, rngs=rngs,
+        )  # fmt: skip
+        learned = variant.init(
+            rngs.params(), num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim,
+            model_dim=model_dim, max_length=max_length,
+        )  # fmt: skip
+        self.learned = nnx.data(jax.tree.map(nnx.Param, dict(learned)))
+
+    def __call__(
+        self, x: Float[Array, "B T D"], mask: Mask, rng: Key[Array, ""] | None = None
+    ) -> Float[Array, "B T D"]:
+        query, value = self.query(x), self.value(x)
+        key = None if self.key is None else self.key(x)
+        if self.rotate:
+            query, key = rotary(query), None if key is None else rotary(key)
+        learned = jax.tree.map(lambda p: p[...], self.learned, is_leaf=lambda p: isinstance(p, nnx.Param))
+        variant: Any = in_evaluation(self.variant) if rng is None else self.variant
+        gates = None if self.gates is None else self.gates(x)
+        options = {"params": learned, "rng": rng, "gates": gates}
+        if self.with_entropy and rng is not None:
+            mixed, entropy = attend_with_entropy(variant, query, key, value, mask, **options)
+            self.sow(nnx.Intermediate, "entropy", entropy.sum())
+        elif self.mesh is not None:
+            mixed, _ = attend_sharded(variant, query, key, value, mask, mesh=self.mesh, **options)
+        else:
+            mixed = variant(query, key, value, mask, **options)
+        return self.output(mixed)
+
+
+def in_evaluation(variant: Attention) -> Attention:
+    """The same variant without dropout."""
+    if not getattr(variant, "dropout_rate", 0.0):
+        return variant
+    return dataclasses.replace(variant, dropout_rate=0.0)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,211 @@
+"""A transformer around any mixer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from attention import Attention, Mask
+from experiments.config.fields import Config
+from experiments.model.mixer import AttentionMixer
+from experiments.model.positions import sinusoidal
+from experiments.tasks.task import Task
+
+INITS: dict[str, Callable[[float], nnx.Initializer]] = {
+    "xavier": lambda std: nnx.initializers.xavier_uniform(),
+    "he": lambda std: nnx.initializers.he_normal(),
+    "normal": lambda std: nnx.initializers.normal(std),
+}
+NORMS = ("pre", "post")
+POSITIONS = ("learned", "sinusoidal", "rotary", "none")
+DTYPES = ("float32", "bfloat16")
+
+
+class Convolution(nnx.Module):
+    """Depthwise causal convolution over the last `width` tokens, B T D -> B T D."""
+
+    def __init__(self, width: int, model_dim: int, *, dtype: Any, rngs: nnx.Rngs):
+        # Each channel is a sum of `width` terms, so this keeps their variance.
+        self.kernel = nnx.Param(nnx.initializers.normal(width**-0.5)(rngs.params(), (width, model_dim)))
+        self.dtype = dtype
+
+    def __call__(self, x: Float[Array, "B T D"], valid: Bool[Array, "B T"] | None) -> Float[Array, "B T D"]:
+        width, length = self.kernel.shape[0], x.shape[1]
+        kernel = self.kernel[...].astype(self.dtype)
+        if valid is not None:
+            x = jnp.where(valid[..., None], x, 0)
+        padded = jnp.pad(x, ((0, 0), (width - 1, 0), (0, 0)))
+        # A sum of shifted copies: XLA's grouped convolution is several times slower on the CPU.
+        return sum(padded[:, i : i + length] * kernel[i] for i in range(width))  # pyright: ignore[reportReturnType]
+
+
+class FeedForward(nnx.Module):
+    """Two layers with a GELU between, B T D -> B T D."""
+
+    def __init__(self, model_dim: int, mlp_dim: int, **options: Any):
+        self.wide = nnx.Linear(model_dim, mlp_dim, **options)
+        self.narrow = nnx.Linear(mlp_dim, model_dim, **options)
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        return self.narrow(nnx.gelu(self.wide(x)))
+
+
+class Residual(nnx.Module):
+    """A branch with its residual, its dropout and its norm: before the branch, or after the sum."""
+
+    def __init__(self, branch: nnx.Module, model: Config, *, dtype: Any, rngs: nnx.Rngs):
+        self.branch, self.pre = branch, model.norm == "pre"
+        self.norm = nnx.LayerNorm(model.model_dim, dtype=dtype, rngs=rngs)
+        self.dropout = nnx.Dropout(model.dropout_rate)
+
+    def __call__(self, x: Float[Array, "B T D"], *rest: Any, rng: Any) -> Float[Array, "B T D"]:
+        branch: Any = self.branch
+        y = branch(self.norm(x) if self.pre else x, *rest)
+        y = x + self.dropout(y, deterministic=rng is None, rngs=rng)
+        return y if self.pre else self.norm(y)
+
+
+class Block(nnx.Module):
+    """Convolution (if any), mixer, feed-forward (if any)."""
+
+    def __init__(self, mixer: nnx.Module, model: Config, *, dtype: Any, rngs: nnx.Rngs):
+        def residual(branch: nnx.Module) -> Residual:
+            return Residual(branch, model, dtype=dtype, rngs=rngs)
+
+        width, mlp_dim, options = model.model_dim, model.mlp_dim, {"dtype": dtype, "rngs": rngs}
+        kernel_init = INITS[model.init](model.init_std)
+        self.convolution = (
+            residual(Convolution(model.conv_width, width, **options)) if model.conv_width else None
+        )
+        self.mixer = residual(mixer)
+        self.feed_forward = (
+            residual(FeedForward(width, mlp_dim, kernel_init=kernel_init, **options)) if mlp_dim else None
+        )
+
+    def __call__(
+        self, x: Float[Array, "B T D"], mask: Mask, rng: Key[Array, ""] | None
+    ) -> Float[Array, "B T D"]:
+        rngs = [None] * 4 if rng is None else list(jax.random.split(rng, 4))
+        if self.convolution is not None:
+            x = self.convolution(x, mask.key_valid, rng=rngs[0])
+        x = self.mixer(x, mask, rngs[1], rng=rngs[2])
+        if self.feed_forward is not None:
+            x = self.feed_forward(x, rng=rngs[3])
+        return x
+
+
+class Transformer(nnx.Module):
+    """Tokens B T int32 -> logits B T O (head "token") or B O (head "pooled"), float32.
+
+    A causal task gives a decoder, another an encoder. `make_mixer(layer, rngs)` gives each layer's mixer.
+    """
+
+    def __init__(
+        self,
+        model: Config,
+        task: Task,
+        make_mixer: Callable[[int, nnx.Rngs], nnx.Module],
+        *,
+        max_length: int,
+        rngs: nnx.Rngs,
+    ):
+        self.dtype = jnp.dtype(model.compute_dtype)
+        self.causal, self.head, self.max_length = task.causal, task.head, max_length
+        self.positions, self.remat = model.positions, model.remat
+        embed = {"embedding_init": nnx.initializers.normal(model.init_std), "rngs": rngs}
+        self.embedding = nnx.Embed(task.vocab_size, model.model_dim, **embed)
+        learned = model.positions == "learned"
+        self.position_embedding = nnx.Embed(max_length, model.model_dim, **embed) if learned else None
+        self.dropout = nnx.Dropout(model.dropout_rate)
+        self.blocks = nnx.List(
+            [
+                Block(make_mixer(layer, rngs), model, dtype=self.dtype, rngs=rngs)
+                for layer in range(model.num_layers)
+            ]
+        )
+        pre = model.norm == "pre"
+        self.norm = nnx.LayerNorm(model.model_dim, dtype=self.dtype, rngs=rngs) if pre else None
+        self.output = nnx.Linear(
+            model.model_dim, task.num_outputs,
+            # In float32 whatever computes the rest: at a logit of 20 bfloat16 is 1/8 nat away.
+            kernel_init=INITS[model.init](model.init_std), dtype=jnp.float32, rngs=rngs,
+        )  # fmt: skip
+
+    def __call__(
+        self,
+        tokens: Int[Array, "B T"],
+        valid: Bool[Array, "B T"] | None = None,
+        rng: Key[Array, ""] | None = None,
+    ) -> Float[Array, "..."]:
+        """`valid`: True = real, False = padding. `rng`: for dropout and draws; without it, evaluation.
+
+        Raises ValueError where T is above max_length and something depends on it.
+        """
+        mask = Mask.for_self(causal=self.causal, valid=valid)
+        rngs = [None] * (len(self.blocks) + 1) if rng is None else jax.random.split(rng, len(self.blocks) + 1)
+        x = self._embed(tokens)
+        x = self.dropout(x, deterministic=rng is None, rngs=rngs[-1])
+        run = nnx.remat(Block.__call__) if self.remat else Block.__call__
+        for block, block_rng in zip(self.blocks, rngs, strict=False):
+            x = run(block, x, mask, block_rng)
+        if self.norm is not None:
+            x = self.norm(x)
+        if self.head == "pooled":
+            x = _mean(x, valid)
+        return self.output(x.astype(jnp.float32))
+
+    def _embed(self, tokens):
+        length, x = tokens.shape[1], self.embedding(tokens)
+        if self.position_embedding is not None:
+            if length > self.max_length:
+                raise ValueError(
+                    f"{length} tokens, but learned positions end at max_length={self.max_length}"
+                )
+            x += self.position_embedding(jnp.arange(length))
+        if self.positions == "sinusoidal":
+            # As in the paper: the table, of size 1, would drown tokens that start much smaller.
+            x = x * x.shape[-1] ** 0.5 + sinusoidal(length, x.shape[-1])
+        return x.astype(self.dtype)
+
+
+def _mean(x: Float[Array, "B T D"], valid: Bool[Array, "B T"] | None) -> Float[Array, "B D"]:
+    """Mean of the real tokens, in float32; zero where there are none."""
+    weights = jnp.ones(x.shape[:2]) if valid is None else valid.astype(jnp.float32)
+    total = jnp.einsum("btd,bt->bd", x.astype(jnp.float32), weights)
+    return total / jnp.maximum(weights.sum(1), 1)[:, None]
+
+
+def build(
+    model: Config,
+    variant: Attention,
+    task: Task,
+    rngs: nnx.Rngs,
+    *,
+    with_entropy: bool = False,
+    mesh: Mesh | None = None,
+) -> Transformer:
+    """The model of a config: the variant in every layer; the rest as AttentionMixer has it."""
+    max_length = model.max_length or max((task.length, *task.eval_lengths))
+
+    def make_mixer(layer: int, rngs: nnx.Rngs) -> AttentionMixer:
+        return AttentionMixer(
+            variant,
+            num_heads=model.num_heads,
+            num_kv_heads=model.num_kv_heads or model.num_heads,
+            model_dim=model.model_dim,
+            head_dim=model.head_dim,
+            value_dim=model.value_dim or model.head_dim,
+            max_length=max_length,
+            rotate=model.positions == "rotary",
+            kernel_init=INITS[model.init](model.init_std),
+            dtype=jnp.dtype(model.compute_dtype),
+            rngs=rngs,
+            with_entropy=with_entropy,
+            mesh=mesh,
+        )
+
+    return Transformer(model, task, make_mixer, max_length=max_length, rngs=rngs)

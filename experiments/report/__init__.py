@@ -1,0 +1,1 @@
+"""What records say side by side: tables, pictures, what may be claimed."""

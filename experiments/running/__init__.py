@@ -1,0 +1,1 @@
+"""One cell from its first line to its record and its exit code."""

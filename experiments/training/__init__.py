@@ -1,0 +1,1 @@
+"""Programs that train and test, and the seeds that go through them."""
