@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -86,8 +86,8 @@ def is_real(value: Any) -> bool:
 def check_call(variant: Attention, query, key, value, mask: Mask, *, params, rng, gates) -> None:
     """Everything about one call that can be told from shapes, dtypes and what is given.
 
-    Raises TypeError for what is no array, Mask or rng, ValueError for arguments that do not fit each other
-    and NotImplementedError for those that do but that the variant cannot honour.
+    Raises TypeError for what is no array, Mask, dict or rng, ValueError for arguments that do not fit each
+    other and NotImplementedError for those that do but that the variant cannot honour.
     """
     if not isinstance(mask, Mask):
         given = f"an array of shape {mask.shape}" if hasattr(mask, "shape") else repr(mask)
@@ -174,6 +174,8 @@ def _check_gates(variant: Attention, query, gates) -> None:
 
 def _check_params(variant: Attention, query, value, params) -> None:
     """Their names; what shape each has is for the variant to say, as it may depend on a longest length."""
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params must be a dict of arrays, not {type(params).__name__}; `init` makes it")
     if not variant.capabilities.learned:
         if params:
             raise ValueError(f"{variant.name} has no parameters, but params has {sorted(params)}")

@@ -23,8 +23,12 @@ def attention_matrix(
     The output is linear in the values, so with one-hot rows for values it is the matrix; it is taken in
     slices of H columns, at least one, one call each. Rows of a softmax variant sum to 1, or to 0 if they
     see nothing.
-    Memory O(T S): for looking at, not for training.
+    Memory O(T S): for looking at, not for training. Raises TypeError for what is no variant.
     """
+    if not isinstance(variant, Attention):
+        raise TypeError(
+            f"variant must be an Attention, as attention.make gives, not {type(variant).__name__}"
+        )
     keys = query if key is None else key
     check_tokens(query=query, key=keys)
     batch, length, num_kv_heads, width = keys.shape

@@ -141,6 +141,11 @@ def test_rng_is_a_typed_key():
         assert Dense(dropout_rate=0.5)(*USUAL.values(), rng=rng).shape == (2, 5, 4, 6)
 
 
+@pytest.mark.parametrize("wrong", [[], None, 3.0])
+def test_parameters_that_are_no_dict_are_named(wrong: Any):
+    no_array("params", "dict", type(wrong).__name__, params=wrong)
+
+
 @pytest.mark.parametrize("wrong", [[[1.0]], None, 3.0, jax.ShapeDtypeStruct((2, 5, 4, 8), jnp.float32)])
 def test_what_is_no_array_is_named(wrong: Any):
     given = type(wrong).__name__

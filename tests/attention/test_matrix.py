@@ -1,5 +1,7 @@
 """attention_matrix: the weights of any variant, read from its outputs."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,6 +68,13 @@ def test_the_worked_example():
     np.testing.assert_allclose(matrix, expected, atol=5e-5)
     expected = [[0.9453, 1.0547], [0.9274, 1.0726], [0.9156, 1.0844]]
     np.testing.assert_allclose(Full()(tokens, tokens, tokens, Mask())[0, :, 0], expected, atol=5e-5)
+
+
+def test_what_is_no_variant_is_named():
+    given = inputs(Full(), length=3)
+    wrong: Any = "full"
+    with pytest.raises(TypeError, match=r"variant must be .* not str"):
+        attention_matrix(wrong, given.query, given.key, Mask())
 
 
 def test_no_keys_no_columns():
