@@ -140,7 +140,7 @@ def _init(config: Config, task: Task) -> Callable[[Seed], TrainState]:
     return jax.jit(init)
 
 
-def _build(config: Config, task: Task, rngs: nnx.Rngs, mesh: Mesh | None = None) -> model.Transformer:
+def _build(config: Config, task: Task, rngs: nnx.Rngs, mesh: Mesh | None = None) -> transformer.Transformer:
     with_entropy = config.train.entropy_penalty != 0
     shared = mesh if config.mesh.sequence > 1 else None
     return transformer.build(

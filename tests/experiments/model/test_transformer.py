@@ -105,17 +105,17 @@ def test_learned_positions_end():
 
 
 def test_before_or_after_norm():
-    pre, post = (build(f"model.norm={norm}") for norm in model.NORMS)
+    pre, post = (build(f"model.norm={norm}") for norm in transformer.NORMS)
     assert pre.norm is not None and post.norm is None
     x = jnp.asarray(np.random.default_rng(1).normal(size=(2, 12, 8)), jnp.float32)
-    mixed = post.blocks[0].mixer(x, model.Mask(True), None, rng=None)
+    mixed = post.blocks[0].mixer(x, transformer.Mask(True), None, rng=None)
     assert np.allclose(mixed.mean(-1), 0, atol=1e-5) and np.allclose(mixed.var(-1), 1, atol=1e-2)
     branch, norm = pre.blocks[0].feed_forward.branch, pre.blocks[0].feed_forward.norm
     assert np.allclose(pre.blocks[0].feed_forward(x, rng=None), x + branch(norm(x)), atol=1e-6)
 
 
 def test_the_convolution_by_hand():
-    convolution = model.Convolution(3, 2, dtype=jnp.float32, rngs=nnx.Rngs(0))
+    convolution = transformer.Convolution(3, 2, dtype=jnp.float32, rngs=nnx.Rngs(0))
     x, kernel = np.random.default_rng(0).normal(size=(1, 6, 2)), np.asarray(convolution.kernel[...])
     found = convolution(jnp.asarray(x, jnp.float32), None)
     for channel in range(2):
@@ -138,7 +138,7 @@ def test_fewer_key_heads_and_wider_values():
 
 
 def test_bfloat16_computes_over_float32_parameters():
-    exact, rounded = (build(f"model.compute_dtype={dtype}") for dtype in model.DTYPES)
+    exact, rounded = (build(f"model.compute_dtype={dtype}") for dtype in transformer.DTYPES)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(nnx.state(rounded))} == {"float32"}
     found, expected = run(rounded, TOKENS), run(exact, TOKENS)
     assert found.dtype == np.float32
