@@ -2,6 +2,9 @@
 
     python launch.py --config=configs/listops.py:window
 
+Measured on 2 cores with seed 0, in about two minutes: `full` has 38.8% of the test split right, `window` of
+16 tokens 33.9%. The operator at the root alone tells 34.6%, the commonest answer 15.9%: little is learnt.
+
 The Arena's size is --config.task.length=2000 --config.task.min_length=500 --config.task.num_train=96000
 --config.task.num_validation=2000.
 """

@@ -105,13 +105,20 @@ def keep_diff(folder: Path) -> None:
 
 def origin(gathered: dict[str, Any]) -> str:
     """Machine, versions and commit in one line."""
-    machine, device, git = gathered["machine"], gathered["device"], gathered["git"]
+    machine, device = gathered["machine"], gathered["device"]
     packages = ", ".join(f"{name} {gathered['packages'][name]}" for name in ("jax", "jaxlib", "numpy"))
-    commit = "no commit" if git is None else git["commit"][:12] + (", dirty" if git["dirty"] else "")
     return (
         f"{machine['processor']}, {machine['usable_cores']} cores, {device['platform']}; "
-        f"Python {gathered['python']}, {packages}; commit {commit}"
+        f"Python {gathered['python']}, {packages}; {commit(gathered)}"
     )
+
+
+def commit(gathered: dict[str, Any]) -> str:
+    """The commit, and whether the working tree differed from it, in a phrase."""
+    git = gathered["git"]
+    if git is None:
+        return "no commit"
+    return f"commit {git['commit'][:12]}" + (", dirty" if git["dirty"] else "")
 
 
 def packages() -> dict[str, str]:

@@ -189,6 +189,7 @@ class Goal:
     variant: str
     peers: tuple[str, ...]
     least: float
+    tried: str  # towards it, and what remains: said where it is missed
     length: int = 8192
 
 

@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import inspect
+import re
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +70,7 @@ def _executed(path: str) -> tuple[types.ModuleType, list[str]]:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise UsageError(f"--config={path}: {type(error).__name__}: {one_line(error)}") from error
+        raise UsageError(f"--config={path}: {_said(error)}") from error
     return module, [argument] if colon else []
 
 
@@ -79,7 +80,7 @@ def _called(path: str, find: Callable[[], Callable[..., Any]], arguments: list[s
         takes = _takes(function, arguments)
         result = function(*arguments) if takes else None
     except Exception as error:
-        raise UsageError(f"--config={path}: {type(error).__name__}: {one_line(error)}") from error
+        raise UsageError(f"--config={path}: {_said(error)}") from error
     if not takes:
         file, colon, argument = path.partition(":")
         wants = f"takes no argument {argument!r}" if colon else f"wants an argument, --config={path}:ARGUMENT"
@@ -93,3 +94,18 @@ def _takes(function: Callable[..., Any], arguments: list[str]) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _said(error: Exception) -> str:
+    """What went wrong in a config file; of its fields in our words, for ml_collections names none of ours."""
+    text = one_line(error)
+    if unknown := re.search(r'Key "(\w+)" does not exist', text):
+        near = re.search(r'Did you mean "(\w+)"', text)
+        return f"there is no field {unknown[1]}" + (f"; did you mean {near[1]}?" if near else "")
+    cast = (
+        r"override field '(\w+)' \(reference\)\. (.*) is of original type .* to type <class '(?:.*\.)?(\w+)'>"
+    )
+    if mistyped := re.search(cast, text):
+        accepted = "a section" if mistyped[3] == "ConfigDict" else f"of type {mistyped[3]}"
+        return f"{mistyped[1]}={mistyped[2]} is not accepted: it must be {accepted}"
+    return f"{type(error).__name__}: {text}"

@@ -130,7 +130,8 @@ def _resolve(section: str, given: dict[str, Any]) -> ConfigDict:
         try:
             resolved[field] = given.get(field, default)
         except TypeError as error:
-            raise UsageError(f"config.{section}.{field}={given[field]!r}: {one_line(error)}") from error
+            like = f"of type {type(default).__name__}, like {default!r}"
+            refuse(f"{section}.{field}", given[field], like, cause=error)
     return resolved
 
 

@@ -72,10 +72,19 @@ def _tpu(
 
 
 def _gpu(
-    name: str, title: str, memory: int, gb: float, bfloat16: float, tf32: float, page: str, **gpu: int | float
+    name: str,
+    title: str,
+    memory: int,
+    gb: float,
+    bfloat16: float,
+    tf32: float,
+    page: str,
+    product: str = "",
+    **gpu: int | float,
 ) -> Device:
     peak = {"bfloat16": bfloat16 * TERA, "float32": tf32 * TERA}
-    source = f"openxla/xla: xla/backends/gpu/target_config/specs/{page}.txtpb; rates: NVIDIA's datasheet"
+    specs = "https://github.com/openxla/xla/tree/main/xla/backends/gpu/target_config/specs"
+    source = f"{specs}/{page}.txtpb; rates: https://www.nvidia.com/en-us/data-center/{product or name}/"
     return Device(name, "gpu", title, memory, gb * GB, peak, source, slice="1x1x1", gpu=gpu)
 
 
@@ -104,7 +113,7 @@ DEVICES = {
             l2=52_428_800,
         ),
         _gpu(
-            "b200", "NVIDIA B200 SXM 180GB", 191_514_411_008, 7672.32, 2250, 1125, "b200",
+            "b200", "NVIDIA B200 SXM 180GB", 191_514_411_008, 7672.32, 2250, 1125, "b200", "dgx-b200",
             major=10, cores=148, fpus=128, clock=1.965, shared_core=233_472, shared_block=232_448,
             l2=132_644_864,
         ),

@@ -10,9 +10,10 @@ from experiments.report import tables
 
 Record = dict[str, Any]
 STEP = (
-    "compiled for", "fits", "total", "of", "arguments", "temps", "FLOPs/step", "bytes/step",
-    "compute ms", "memory ms", "bound by", "compiler's ms", "compiled in s",
+    "compiled for", "fits", "of", "total", "arguments", "outputs", "temps", "aliased", "forward",
+    "FLOPs/step", "bytes/step", "compute ms", "memory ms", "bound by", "compiler's ms", "compiled in s",
 )  # fmt: skip
+PARTS = ("total", "arguments", "outputs", "temporaries", "aliased")
 LONGEST = "trains up to, tokens"
 
 
@@ -29,10 +30,14 @@ def show_longest(out: Console, record: Record) -> None:
 
 def note(record: Record) -> str:
     """What the columns of `steps` are."""
+    sequences, forward = (record["config"][section]["batch_size"] for section in ("train", "eval"))
     return (
-        f"One training step of {record['config']['train']['batch_size']} sequences; figures are those of one "
-        f"device. fits: in {record['share']:.0%} of the memory. compute, memory: the least time, by the "
-        "device's peak and bandwidth. compiler's: its own estimate, which counts a loop's body once."
+        f"One training step of {sequences} sequences; figures are those of one device. forward: all that an "
+        f"evaluation of {forward} sequences takes. fits: each, in {record['share']:.0%} of the memory. "
+        "total: arguments, outputs and temporaries, less what is aliased. bytes: the least that cross the "
+        "memory, arguments and outputs once and temporaries twice. compute, memory: the least time, by the "
+        "device's peak and bandwidth. compiler's: its own estimate, where it gives one; it counts a loop's "
+        "body once."
     )
 
 
@@ -68,21 +73,21 @@ def title(target: str) -> str:
 
 def _step(target: str, answer: dict[str, Any]) -> list[str]:
     if "memory" not in answer:
-        return [title(target), answer["outcome"], *[""] * 11]
+        return [title(target), answer["outcome"], *[""] * (len(STEP) - 2)]
     memory, bounds = answer["memory"]["training_step"], answer["roofline"]
+    kept = " (kept)" if answer.get("kept") else ""
     estimate = answer["compiler_estimate"].get("training_step")
     return [
         title(target),
         "yes" if answer["fits"] else "no",
-        tables.in_bytes(memory["total"]),
         tables.in_bytes(answer["capacity"]),
-        tables.in_bytes(memory["arguments"]),
-        tables.in_bytes(memory["temporaries"]),
+        *map(tables.in_bytes, (memory[part] for part in PARTS)),
+        tables.in_bytes(answer["memory"]["forward"]["total"]),
         tables.in_flops(bounds["operations"]),
         tables.in_bytes(bounds["bytes"]),
         f"{1000 * bounds['compute_seconds']:.3g}",
         f"{1000 * bounds['memory_seconds']:.3g}",
         bounds["bound_by"],
         "" if estimate is None else f"{1000 * estimate:.3g}",
-        "kept" if answer.get("kept") else f"{answer['compile_seconds']:.1f}",
+        f"{answer['compile_seconds']:.1f}{kept}",
     ]

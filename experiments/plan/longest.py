@@ -65,6 +65,7 @@ def _guess(tried: dict[int, int | None], room: float) -> float:
 def of_target(ask: pool.Ask, capacity: int, start: int, shares: int = 1) -> dict[str, Any]:
     """The longest sequence that trains on a target, in the share of its memory that a run may take.
 
+    A length counts by what needs more, the training step or the forward pass of an evaluation.
     Lengths are those of the grid times `shares`, into which the target's devices divide a sequence. "failed"
     are lengths at which the compiler failed: whether they fit is not known, and `length` is the most that is.
     """
@@ -74,7 +75,7 @@ def of_target(ask: pool.Ask, capacity: int, start: int, shares: int = 1) -> dict
         length = share * shares
         answer = ask([f"--config.task.length={length}"])
         if "memory" in answer:
-            return answer["memory"]["training_step"]["total"]
+            return pool.needed(answer)
         reasons.append(f"{length}: {answer['outcome']}: {answer['reason']}")
         if answer["outcome"] == FAILED:
             failed.append(length)

@@ -76,7 +76,7 @@ def _judged(config: Config, target: str, answer: pool.Answer) -> dict[str, Any]:
     memory, room = answer["memory"]["training_step"], capacity(target, config)
     sharing = _sharing(target, config)
     bounds = roofline.bound(target, config.model.compute_dtype, operations, memory, sharing)
-    fits = memory["total"] <= measure.SHARE * room
+    fits = pool.needed(answer) <= measure.SHARE * room
     return answer | {"fits": fits, "capacity": room, "roofline": bounds}
 
 
@@ -118,7 +118,7 @@ def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
             # Other lengths and variants are asked for with the steps of this one, whatever these cost.
             steps = ["--config.train.flops=None", f"--config.train.steps={config.train.steps}"]
             overrides = search.overrides_of(name, own, [*asked.overrides, *steps])
-            with pool.asking(target, asked.path, overrides, folder / "compiled", ("training_step",)) as ask:
+            with pool.asking(target, asked.path, overrides, folder / "compiled") as ask:
                 room, shares = capacity(target, config), config.mesh.sequence
                 found[name] = search.of_target(ask, room, config.task.length, shares)
             out.print(f"{target}, {name}: {lines.length(found[name])}", markup=False)

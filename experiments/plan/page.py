@@ -11,6 +11,7 @@ from typing import Any
 
 from experiments import files, provenance
 from experiments.plan import lines
+from experiments.plan.devices import DEVICES
 from experiments.report import figures, tables
 
 RESULTS = provenance.ROOT / "results" / "plans"
@@ -25,8 +26,25 @@ devices that were not there, by their own compilers, and run on none of them.
 
 
 def page(found: list[dict[str, Any]]) -> str:
-    """The whole page, a section for each plan."""
-    return "\n".join([HEAD, *map(section, found)])
+    """The whole page, a section for each plan, and what is known of the devices."""
+    return "\n".join([HEAD, *map(section, found), facts()])
+
+
+def facts() -> str:
+    """What is taken for each device, and by whose word."""
+    rows = [
+        [
+            device.title,
+            tables.in_bytes(device.memory),
+            f"{device.bandwidth / 1e9:,.0f} GB/s",
+            *(f"{device.peak[dtype] / 1e12:,.4g}" for dtype in ("bfloat16", "float32")),
+            device.source,
+        ]
+        for device in DEVICES.values()
+    ]
+    heads = ["device", "memory", "bandwidth", "bfloat16 TFLOP/s", "float32 TFLOP/s", "source"]
+    text = "float32 is multiplied as bfloat16 on a TPU and as TF32 on a GPU, jax's default."
+    return "\n\n".join(["## Devices", tables.markdown(heads, rows), text, ""])
 
 
 def section(record: dict[str, Any]) -> str:

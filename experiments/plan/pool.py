@@ -23,7 +23,12 @@ Answer = dict[str, Any]
 Ask = Callable[[list[str]], Answer]
 COMPILERS = {"tpu": "libtpu", "gpu": "jax-cuda13-plugin"}  # distributions, by a target's kind
 ALWAYS = ("jax", "jaxlib")  # decide what is compiled, whatever the target
-PROGRAMS = ("training_step", "forward")
+PROGRAMS = ("training_step", "forward")  # a run takes turns at them: each must fit
+
+
+def needed(answer: Answer) -> int:
+    """Bytes that a run needs on each device, of an answer that has them."""
+    return max(answer["memory"][name]["total"] for name in PROGRAMS)
 
 
 def check(targets: list[str], config: Config) -> None:
@@ -48,9 +53,7 @@ def check(targets: list[str], config: Config) -> None:
 
 
 @contextmanager
-def asking(
-    target: str, path: str, overrides: list[str], kept: Path, programs: tuple[str, ...] = PROGRAMS
-) -> Iterator[Ask]:
+def asking(target: str, path: str, overrides: list[str], kept: Path) -> Iterator[Ask]:
     """A function from further overrides to what the target's compiler says of the config at `path`.
 
     Answers are kept in the folder `kept`, and found there if config, code and compilers are the same.
@@ -61,13 +64,13 @@ def asking(
     process: list[subprocess.Popen[str]] = []
 
     def ask(more: list[str]) -> Answer:
-        key = _key(target, path, [*overrides, *more], programs)
+        key = _key(target, path, [*overrides, *more])
         at = kept / f"{target.replace(':', '-')}-{key}.json"
         if at.exists():
             return files.read_json(at) | {"kept": True}
         if not process:
             process.append(_started(target, num_devices))
-        answer = _answered(process, {"config": path, "overrides": [*overrides, *more], "programs": programs})
+        answer = _answered(process, {"config": path, "overrides": [*overrides, *more], "programs": PROGRAMS})
         if answer["outcome"] != worker.FAILED:
             kept.mkdir(parents=True, exist_ok=True)
             files.write_json(at, answer)
@@ -116,10 +119,10 @@ def _started(target: str, num_devices: int) -> subprocess.Popen[str]:
     )
 
 
-def _key(target: str, path: str, overrides: list[str], programs: tuple[str, ...]) -> str:
+def _key(target: str, path: str, overrides: list[str]) -> str:
     identity = settings.identity(settings.load(path, overrides))
     versions = {name: _version(name) for name in (*ALWAYS, *COMPILERS.values())}
-    whole = [target, programs, identity, provenance.code_sha256(), versions]
+    whole = [target, PROGRAMS, identity, provenance.code_sha256(), versions]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 

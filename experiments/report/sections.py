@@ -3,6 +3,7 @@
 import collections
 from typing import Any
 
+from experiments import provenance
 from experiments.report import compare, tables
 from experiments.running.records import Record
 
@@ -18,7 +19,12 @@ def task_section(group: list[Record]) -> str:
     heads = ["attention", f"test {metric}", *lengths, *tables.COSTS, "remarks"]
     simple = ", ".join(f"{name} {value:.4g}" for name, value in tables.simple_scores(task).items())
     trained = [record for record in group if record["config"]["seeds"]]
-    below = (f"For comparison, {metric}: {simple}.", rates_text(trained), claims_text(trained))
+    below = (
+        f"For comparison, {metric}: {simple}.",
+        rates_text(trained),
+        claims_text(trained),
+        commits_text(group),
+    )
     return "\n\n".join(
         [
             f"**`{task['name']}`**, length {task['length']}, {tables.budget(group[0])}, "
@@ -27,6 +33,12 @@ def task_section(group: list[Record]) -> str:
             " ".join(filter(None, below)),
         ]
     )
+
+
+def commits_text(group: list[Record]) -> str:
+    """Of which code the records are."""
+    made = sorted({provenance.commit(record["provenance"]) for record in group})
+    return f"Code: {', '.join(made)}."
 
 
 def rates_text(group: list[Record]) -> str:

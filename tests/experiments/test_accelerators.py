@@ -8,6 +8,16 @@ import pytest
 from experiments import accelerators
 
 
+def test_any_of_several_devices_counts(monkeypatch, tmp_path):
+    known = {f"{tmp_path}{pattern}": name for pattern, name in accelerators.SHOWN.items()}
+    monkeypatch.setattr(accelerators, "SHOWN", known)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidiactl").touch()
+    assert accelerators.shown() is None
+    (tmp_path / "dev" / "nvidia3").touch()
+    assert accelerators.shown() == "an NVIDIA GPU"
+
+
 @pytest.mark.parametrize("installed", [True, False])
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("told", [None, "cuda"])

@@ -162,7 +162,11 @@ def test_only_overrides_are_understood():
         ("def get_config(): return {}['x']", "KeyError"),
         (
             "from configs import base\ndef get_config():\n    c = base.get_config()\n    c.modle = 1",
-            "AttributeError",
+            "there is no field modle; did you mean model?",
+        ),
+        (
+            "from configs import base\ndef get_config():\n    c = base.get_config()\n    c.train.steps = 'x'",
+            "steps=x is not accepted: it must be of type int",
         ),
         (
             "from ml_collections import ConfigDict\ndef get_config(): return ConfigDict({'attention': {'name'"

@@ -1,9 +1,11 @@
 """Whatever is asked for, it runs or is answered by one line that names the field, and exit code 2."""
 
 import collections
+import dataclasses
 import functools
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 
 import attention
 import launch
+from attention import registry
 from configs import base
 from experiments import provenance, tasks
 from experiments.config import checks
@@ -189,6 +192,32 @@ def test_what_was_tried_is_answered_by_one_line(as_users_run, capsys, monkeypatc
     assert not FOREIGN.search(error), error
     for word in words:
         assert word in error, error
+
+
+@dataclasses.dataclass(frozen=True)
+class Limited(attention.Full):
+    name: ClassVar[str] = "limited"
+
+    @property
+    def capabilities(self):
+        return dataclasses.replace(
+            super().capabilities, causal=False, grouped_queries=False, value_width=False
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ([], "the task bytes is causal, which attention limited cannot be"),
+        (["--config.task.name=listops", "--config.model.num_kv_heads=1"], "num_kv_heads=1 is not accepted"),
+        (["--config.task.name=listops", "--config.model.value_dim=3"], "value_dim=3 is not accepted"),
+    ],
+)
+def test_what_a_variant_cannot_do_is_one_line(monkeypatch, capsys, fields, words):
+    monkeypatch.setitem(registry.VARIANTS, "limited", Limited)
+    assert launch.main([WINDOW, "--config.attention.name=limited", *fields]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
 
 
 HUGE = "1" + "0" * 400

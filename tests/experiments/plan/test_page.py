@@ -2,6 +2,7 @@
 
 from experiments import provenance
 from experiments.plan import lines, page
+from experiments.plan.devices import DEVICES
 from experiments.report import figures
 
 MEMORY = {
@@ -12,7 +13,8 @@ MEMORY = {
     "total": 4 * 2**20,
 }
 STEP = {
-    "outcome": "compiled", "fits": True, "memory": {"training_step": MEMORY}, "capacity": 2**34,
+    "outcome": "compiled", "fits": True, "capacity": 2**34,
+    "memory": {"training_step": MEMORY, "forward": {"total": 5 * 2**20}},
     "roofline": {"operations": 10**9, "bytes": 2**23, "compute_seconds": 1e-3, "memory_seconds": 2e-3,
                  "bound_by": "memory"},
     "compiler_estimate": {"training_step": 5e-3}, "compile_seconds": 12.3,
@@ -23,7 +25,8 @@ FOUND = {"length": 4096, "beyond": 4608, "failed": []}
 
 def made(**changes):
     whole = {
-        "name": "window128", "identity": "0123456789", "share": 0.8, "config": {"train": {"batch_size": 2}},
+        "name": "window128", "identity": "0123456789", "share": 0.8, 
+        "config": {"train": {"batch_size": 2}, "eval": {"batch_size": 8}},
         "asked": {"config": "configs/window128.py", "overrides": ["--config.task.length=4096"]},
         "provenance": provenance.gather(),
     }  # fmt: skip
@@ -33,10 +36,16 @@ def made(**changes):
 def test_a_plan_is_a_table_and_its_command():
     text = page.section(made(compiled_for={"tpu-v5e": STEP, "h200": LOST}))
     assert "--mode=plan --target=tpu-v5e,h200 --config.task.length=4096" in text
-    assert (
-        "| TPU v5e | yes | 4 MiB | 16 GiB | 1 MiB | 3 MiB | 1 G | 8 MiB | 1 | 2 | memory | 5 | 12.3 |" in text
-    )
+    memory = "16 GiB | 4 MiB | 1 MiB | 1 MiB | 3 MiB | 1 MiB | 5 MiB"
+    assert f"| TPU v5e | yes | {memory} | 1 G | 8 MiB | 1 | 2 | memory | 5 | 12.3 |" in text
+    assert "training step of 2 sequences" in text and "evaluation of 8 sequences" in text
     assert "| NVIDIA H200 SXM 141GB | out of memory (compiled) |" in text
+
+
+def test_each_device_has_its_figures_and_their_source():
+    rows = [line for line in page.facts().splitlines() if "https://" in line]
+    assert len(rows) == len(DEVICES)
+    assert "| NVIDIA H200 SXM 141GB | 141 GiB | 4,800 GB/s | 989.4 | 494.7 | https" in page.facts()
 
 
 def test_the_longest_are_a_table_and_a_picture(tmp_path):

@@ -6,9 +6,10 @@ import sys
 import pytest
 
 import launch
-from experiments import files
+from experiments import files, measure
 from experiments.model.transformer import DTYPES
 from experiments.plan import devices, mode, pool, roofline, worker
+from experiments.running import codes
 from tests.experiments.runs import command, record_of
 
 
@@ -28,6 +29,21 @@ def test_for_the_cpu_here_it_equals_what_the_run_reports(undisturbed, tmp_path, 
     assert answer["fits"] is True and plan["identity"] == record["identity"]
     batch = record["config"]["train"]["batch_size"]
     assert answer["roofline"]["operations"] == batch * record["flops"]["training"]
+
+
+def test_what_fits_is_what_the_run_would_take(tmp_path, monkeypatch):
+    """The training step has room, and the forward pass over many sequences has not."""
+    many = {"eval__batch_size": 64}
+    assert launch.main(command(tmp_path, "--mode=plan", "--target=cpu", **many)) == 0
+    step, forward = (
+        planned(tmp_path)["compiled_for"]["cpu"]["memory"][name]["total"] for name in pool.PROGRAMS
+    )
+    assert step < forward
+    for room, fits in ((step, False), (forward, True)):
+        monkeypatch.setattr(measure, "free_memory", lambda _, room=room: int(room / measure.SHARE) + 1)
+        assert launch.main(command(tmp_path, "--mode=plan", "--target=cpu", **many)) == 0
+        assert planned(tmp_path)["compiled_for"]["cpu"]["fits"] is fits
+        assert launch.main(command(tmp_path, **many)) == (0 if fits else codes.OUT_OF_MEMORY)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +128,7 @@ def test_answers_are_kept_but_for_failures(tmp_path, monkeypatch):
 @pytest.mark.parametrize("device", devices.DEVICES.values(), ids=lambda device: device.name)
 def test_a_device_is_described(device):
     assert set(device.peak) >= set(DTYPES) and device.memory > 2**33 and device.bandwidth > 1e11
+    assert "https://" in device.source
     if device.kind == "gpu":
         text = devices.xla_target(device)
         assert f"device_memory_size: {device.memory}" in text and text.count("{") == text.count("}")

@@ -201,11 +201,18 @@ def test_a_folder_in_the_place_of_a_record_is_one_line(begun, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("call", ["Path.mkdir", "open"])
-def test_a_disk_that_is_full_from_the_start_may_have_room_later(tmp_path, capsys, monkeypatch, call):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "there")
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, 75), (errno.EROFS, 75), (errno.EACCES, 2), (errno.EPERM, 2)]
+)
+def test_where_nothing_can_be_written_from_the_start_one_line_says_so(
+    tmp_path, capsys, monkeypatch, call, number, code
+):
+    """A disk may have room later; to try again without a right is no use."""
 
-    monkeypatch.setattr(f"experiments.running.run.{call}", full, raising=False)
-    assert launch.main(command(tmp_path / "runs")) == 75
+    def refused(*_, **__):
+        raise OSError(number, os.strerror(number), "there")
+
+    monkeypatch.setattr(f"experiments.running.run.{call}", refused, raising=False)
+    assert launch.main(command(tmp_path / "runs")) == code
     error = capsys.readouterr().err
-    assert "No space left on device: 'there'" in error and error.count("\n") == 1
+    assert f"{os.strerror(number)}: 'there'" in error and error.count("\n") == 1

@@ -61,20 +61,49 @@ def test_a_signal_saves_and_the_same_command_continues(
     assert "seed 0 continues at step" in capsys.readouterr().out
 
 
-def test_stopped_inside_a_validation_it_is_done_again_once(undisturbed, tmp_path, monkeypatch):
-    evaluate = fit.evaluate
+@pytest.mark.parametrize(("split", "call"), [("validation", 1), ("test", 5)])
+def test_stopped_inside_an_evaluation_it_is_done_again_once(undisturbed, tmp_path, monkeypatch, split, call):
+    evaluate, splits = fit.evaluate, []
 
     def interrupted(*arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
+        splits.append(arguments[2])
+        if len(splits) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
         return evaluate(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(fit, "evaluate", interrupted)
         assert launch.main(command(tmp_path)) == 75
+    assert splits[-1] == split and len(splits) == call
     assert launch.main(command(tmp_path)) == 0
     assert lasting(record_of(tmp_path)) == lasting(record_of(undisturbed))
     lines = records.read(only_folder(tmp_path) / "seed-0" / "metrics.jsonl")
     assert [x["step"] for x in lines if x["split"] == "validation"] == [5, 10, 15, 20]
+
+
+def test_stopped_while_it_warms_up_it_measures_again(undisturbed, tmp_path, monkeypatch):
+    timed = {"eval__timed_steps": 2}
+    watched = measure.watched
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return watched(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measure, "watched", interrupted)
+        assert launch.main(command(tmp_path, **timed)) == 75
+    assert record_of(tmp_path)["seeds"]["0"]["outcome"] != "finished"
+    assert launch.main(command(tmp_path, **timed)) == 0
+    assert record_of(tmp_path)["speed"]["training_step"]["n"] == 2
+    assert record_of(tmp_path)["seeds"]["0"]["sha256"] == record_of(undisturbed)["seeds"]["0"]["sha256"]
+
+
+def test_what_slurm_has_left_half_set_hangs_no_run(tmp_path):
+    left = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_NODELIST": "node[1-4]"}
+    subprocess.run(
+        [sys.executable, "launch.py", *command(tmp_path, "--dry_run")],
+        cwd=ROOT, env=os.environ | left | {"JAX_PLATFORMS": "cpu"}, timeout=300, check=True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("closed", "config"), [("<&- >&- 2>&-", "recall"), ("2>&-", "none")])
