@@ -45,6 +45,7 @@ from experiments.sweep import cells  # noqa: E402
 from experiments.sweep import mode as sweeping  # noqa: E402
 
 HANDED_ON = ("require_device", "allow_changes", "compilation_cache", "profile")  # to the cells of a sweep
+OF_RUNS = ("executor", "slurm", "dry_run", *HANDED_ON)
 
 
 class Parser(argparse.ArgumentParser):
@@ -111,6 +112,8 @@ def main(argv: list[str]) -> int:
         options, overrides = parse(argv)
         name, found = cells.load(options.config, overrides, whole=options.mode != "run")
         if options.mode == "plan":
+            if strange := [flag for flag in OF_RUNS if getattr(options, flag)]:
+                raise settings.UsageError(f"--{strange[0]} is not of --mode=plan")
             return plan(options, found)
         if options.target or options.longest:
             raise settings.UsageError("--target and --longest are of --mode=plan")
@@ -147,7 +150,8 @@ def plan(options: argparse.Namespace, found: list[cells.Cell]) -> int:
     """The plan of every cell. Exit code 0."""
     targets = [planning.targets(options.target, cell.config) for cell in found]
     for cell, chosen in zip(found, targets, strict=True):
-        asked = planning.Asked(cell.path, cell.overrides, cell.config)
+        changed = settings.differences(cell.config, base.get_config())
+        asked = planning.Asked(cell.path, cell.overrides, cell.config, changed)
         if options.longest:
             planning.longest(asked, chosen, options.longest, options.workdir)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import jax
 
+PLATFORMS = ("cpu", "gpu", "tpu")
 _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
 
 # The whole tile, all heads and rows of the batch, is best so small that a CPU has it in its caches, and so
@@ -21,7 +22,10 @@ def compiling_for(platform: str) -> Iterator[None]:
     """Within it, what is traced gets block sizes and layouts of "cpu", "gpu" or "tpu", not those of here.
 
     For programs that are compiled here and run elsewhere. jax keeps what it has traced: jit a function anew.
+    Raises ValueError for any other name.
     """
+    if platform not in PLATFORMS:
+        raise ValueError(f"platform={platform!r} is not accepted; it must be one of {', '.join(PLATFORMS)}")
     before = _PLATFORM.set(platform)
     try:
         yield

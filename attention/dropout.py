@@ -60,7 +60,7 @@ def kept(first, second, key_index, rate: float):
     """Whether each weight is kept: a counter-based generator for each query, its words are the state.
 
     SplitMix (Steele et al. 2014) on 32 bits, counter times the golden ratio and the mixing function of
-    MurmurHash3, the second word put in between. A tenth of Threefry's work, which would outweigh attention.
+    MurmurHash3, the second word put in between. Threefry would outweigh the attention.
     """
     x = key_index.astype(jnp.uint32) * jnp.uint32(0x9E3779B9) + first
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B) ^ second

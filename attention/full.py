@@ -69,7 +69,7 @@ class Full(SoftmaxAttention):
             dropout=for_tokens(rng, self.dropout_rate, query.shape, value.shape),
         )  # fmt: skip
 
-    def _attend_shard(self, query, key, value, mask, *, axis_name, dropout):
+    def _attend_shard(self, query, key, value, mask, *, axis_name, dropout, params, gates):
         return ring_attention(
             query, key, value, mask, axis_name=axis_name,
             **self._blocks(query, key), logits=Logits.of(self, query.shape[3]),

@@ -18,11 +18,12 @@ def with_halo(
 
     To be called inside `shard_map`, with shares of equal length in order along `axis_name`. Takes and gives
     key B S K H, value B S K V, the mask and the dropout of these keys; gives too how many are from the right.
-    A halo longer than a share comes from several devices. Where the sequence has ended, keys are invalid.
+    A halo longer than a share comes from several devices, one that is negative (no query sees its own token)
+    from none. Where the sequence has ended, keys are invalid.
     Gradients go back the same way.
     """
     length, others = key.shape[1], lax.axis_size(axis_name) - 1
-    left, right = min(before, others * length), min(after, others * length)
+    left, right = (max(0, min(count, others * length)) for count in (before, after))
     valid = jnp.ones((1, length), bool) if mask.key_valid is None else mask.key_valid
     tokens = {"key": key, "value": value, "valid": valid}
     if mask.key_segments is not None:

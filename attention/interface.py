@@ -206,12 +206,15 @@ class SoftmaxAttention(Attention):
         *,
         axis_name: str,
         dropout: Dropout | None,
+        params: Params,
+        gates: Float[Array, "B T N F"] | None,
     ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
         """`_attend` inside `shard_map` for one device's share of the sequence, T queries and S keys.
 
-        The shares are of equal length, in order along `axis_name`. `dropout` is that of these tokens.
+        The shares are of equal length, in order along `axis_name`. `dropout` and `gates` are those of these
+        tokens, `params` those of all.
         """
-        del query, key, value, mask, axis_name, dropout
+        del query, key, value, mask, axis_name, dropout, params, gates
         raise NotImplementedError(f"{self.name} says it is sequence_parallel, and has no _attend_shard")
 
     def __call__(self, query, key, value, mask, *, params={}, rng=None, gates=None):  # noqa: B006

@@ -203,7 +203,7 @@ def lsh_buckets(
 
     def hashed(points_BWNH):
         x = jnp.einsum("BWNH,RHC->BWNRC", points_BWNH, directions)
-        # The first index at which [x, -x] is greatest, by two plain reductions: argmax is slow on CPUs.
+        # The first index at which [x, -x] is greatest, by two plain reductions, which a CPU vectorises.
         greatest = jnp.abs(x).max(-1, keepdims=True)
         column = jnp.arange(num_buckets // 2, dtype=jnp.int32)
         mirrored = jnp.where(-x == greatest, column + num_buckets // 2, num_buckets)
@@ -284,7 +284,7 @@ def _sort(buckets: Int[Array, "B N R T"], present, segments, chunk_size: int, nu
     if present is not None:
         buckets = jnp.where(present[:, None, None], buckets, num_buckets)
     if segments is None and (num_buckets + 1) * length < 2**31:
-        packed = jnp.sort(buckets * length + iota, axis=-1)  # one integer sorts far faster than pairs
+        packed = jnp.sort(buckets * length + iota, axis=-1)  # one integer to sort, not a pair
         index, groups = packed % length, [packed // length]
     else:
         labels = [buckets]

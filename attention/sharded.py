@@ -47,9 +47,9 @@ def attend_sharded(
     dropout = for_tokens(rng, getattr(variant, "dropout_rate", 0.0), query.shape, wide.shape)
     given = {name: getattr(mask, name) for name in mask.given()}
 
-    def share(query, key, value, given, dropout):
-        own = dataclasses.replace(mask, **given)
-        return variant._attend_shard(query, key, value, own, axis_name=SEQUENCE, dropout=dropout)
+    def share(query, key, value, given, dropout, params, gates):
+        options = {"axis_name": SEQUENCE, "dropout": dropout, "params": params, "gates": gates}
+        return variant._attend_shard(query, key, value, dataclasses.replace(mask, **given), **options)
 
     tokens = P(DATA, SEQUENCE)
     # A row of a mask that stands for the whole batch is nobody's share of it.
@@ -59,11 +59,11 @@ def attend_sharded(
     run = jax.shard_map(
         share,
         mesh=mesh,
-        in_specs=(tokens, tokens, tokens, masks, draws),
+        in_specs=(tokens, tokens, tokens, masks, draws, P(), tokens),
         out_specs=tokens,
         check_vma=False,  # loops begin with constants, which it takes for the same on all devices
     )
-    output, lse = run(query, key, wide, given, dropout)
+    output, lse = run(query, key, wide, given, dropout, params, gates)
     return output[..., : value.shape[3]].astype(query.dtype), lse
 
 

@@ -67,7 +67,7 @@ class Window(SoftmaxAttention):
         dropout = for_tokens(rng, self.dropout_rate, query.shape, value.shape)
         return self._near(query, key, value, mask, *self._band(mask.causal), dropout)
 
-    def _attend_shard(self, query, key, value, mask, *, axis_name, dropout):
+    def _attend_shard(self, query, key, value, mask, *, axis_name, dropout, params, gates):
         before, after = self._band(mask.causal)
         key, value, mask, dropout, halo = with_halo(key, value, mask, dropout, before, after, axis_name)
         # The last query is taken to stand at the last key, and stands as many before it as come after.

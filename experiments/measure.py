@@ -4,7 +4,7 @@ import ctypes
 import re
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jax
@@ -13,9 +13,10 @@ import numpy as np
 SHARE = 0.8  # of the free memory that a program may ask for
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # in what XLA says when memory does not suffice, and Orbax when the disk
 WARM_UP = 2  # calls that are not timed
-CONTROL_GROUPS = (
-    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+OWN_GROUPS, V1 = "/proc/self/cgroup", "/sys/fs/cgroup/memory"
+CONTROL_GROUPS = (  # by version 2 and 1: root, controller, limit, usage, and what of it can be given up
+    ("/sys/fs/cgroup", "", "memory.max", "memory.current", "inactive_file"),
+    (V1, "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 
 
@@ -139,12 +140,28 @@ def _reset_resident_peak() -> bool:
 
 
 def _free_in_container() -> int | None:
-    """What the control group leaves, by version 2 or 1. File pages that can be given up count as free."""
-    for folder, limit_file, used_file, cache in CONTROL_GROUPS:
-        limit, used = _number(f"{folder}/{limit_file}"), _number(f"{folder}/{used_file}")
-        if limit is not None and used is not None:
-            return limit - used + (_line(f"{folder}/memory.stat", cache) or 0)
-    return None
+    """The least that this process's control group and those around it leave.
+
+    File pages that can be given up count as free.
+    """
+    free = []
+    for root, controller, limit_file, used_file, cache in CONTROL_GROUPS:
+        for folder in _groups(root, controller):
+            limit, used = _number(f"{folder}/{limit_file}"), _number(f"{folder}/{used_file}")
+            if limit is not None and used is not None:
+                free.append(limit - used + (_line(f"{folder}/memory.stat", cache) or 0))
+    return min(free, default=None)
+
+
+def _groups(root: str, controller: str) -> list[Path]:
+    """Folders of the own group and of those around it, of which a container shows the root alone."""
+    try:
+        text = Path(OWN_GROUPS).read_text()
+    except OSError:
+        text = ""
+    own = re.search(rf"^\d+:(?:[^:]*,)?{controller}(?:,[^:]*)?:/(.*)$", text, re.MULTILINE)
+    path = PurePosixPath(own[1] if own else "")
+    return [Path(root, each) for each in (path, *path.parents)]
 
 
 def _field(path: str, name: str) -> int | None:

@@ -14,9 +14,10 @@ from experiments import accelerators, files
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("attention", "experiments")
-# What a working tree may differ in: all but what measuring itself writes.
+# What measuring itself writes, and a working tree may differ in.
 WRITTEN = (
-    "results", "docs/performance.md", "docs/plans.md", "docs/savings.md", "docs/kills.md", "docs/images",
+    "results", "docs/performance.md", "docs/plans.md", "docs/savings.md", "docs/kills.md",
+    "docs/mutants.md", "docs/images",
     "README.md",
 )  # fmt: skip
 SOURCES = (".", *(f":(exclude){path}" for path in WRITTEN))
@@ -44,9 +45,14 @@ def gather(devices_used: int = 1) -> dict[str, Any]:
         "packages": packages(),
         "machine": machine(),
         "device": device(devices_used),
-        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(SWITCHES)},
+        "environment": switches(),
         "jax_settings": {name: getattr(jax.config, name) for name in JAX_SETTINGS},
     }
+
+
+def switches() -> dict[str, str]:
+    """Variables of the environment that change what is compiled, or how it runs."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(SWITCHES)}
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[str, str]]:

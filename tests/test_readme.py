@@ -14,7 +14,8 @@ import tests.attention.test_laws_matter as laws_matter
 import tests.attention.test_laws_numbers as laws_numbers
 import tests.attention.test_laws_padding as laws_padding
 import tests.attention.test_laws_value as laws_value
-from attention import registry
+import tests.attention.test_sharded as test_sharded
+from attention import Mask, registry
 from attention.tiles import slab_or_tiles
 from attention.visibility import default_band
 from tests.attention.cases import Case
@@ -72,6 +73,11 @@ def test_the_recipe_is_right(recipe, kind, causal):
     if kind == "plain":
         laws_value.test_law_1_for_cross_attention(recipe, kind, 11, 37, causal)
         laws_value.test_law_2_at_its_limit_it_is_full(recipe, causal)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_recipe_shares_a_sequence(recipe, causal):
+    test_sharded.assert_shared_alike(recipe.variant, (1, 8), Mask(causal=causal))
 
 
 def test_the_recipe_is_causal(recipe):

@@ -221,7 +221,7 @@ def check_data(task: Task) -> None:
                     raise ValueError(f"{task.name}: the {split} split holds nothing")
                 source[0]
     except (ValueError, OSError, MemoryError, csv.Error) as error:
-        raise UsageError(f"config.task: {' '.join(str(error).split())}") from error
+        raise UsageError(f"config.task: {one_line(error)}") from error
 
 
 def refuse(field: str, value: Any, accepted: str, cause: Exception | None = None) -> None:

@@ -39,7 +39,7 @@ class Convolution(nnx.Module):
         if valid is not None:
             x = jnp.where(valid[..., None], x, 0)
         padded = jnp.pad(x, ((0, 0), (width - 1, 0), (0, 0)))
-        # A sum of shifted copies: XLA's grouped convolution is several times slower on the CPU.
+        # A sum of shifted copies: XLA's grouped convolution is slower on the CPU.
         return sum(padded[:, i : i + length] * kernel[i] for i in range(width))  # pyright: ignore[reportReturnType]
 
 

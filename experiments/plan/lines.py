@@ -60,6 +60,8 @@ def longest(record: Record) -> list[list[str]]:
 
 def length(found: dict[str, Any]) -> str:
     """The longest that trains, and what is not known of longer ones."""
+    if found["beyond"] in found["refused"]:
+        return f"{found['length']:,} (longer is not accepted)"
     failed = f" (compiler failed at {min(found['failed']):,})" if found["failed"] else ""
     if found["length"] is None:
         return f"none{failed}"
@@ -79,7 +81,7 @@ def _step(target: str, answer: dict[str, Any]) -> list[str]:
     estimate = answer["compiler_estimate"].get("training_step")
     return [
         title(target),
-        "yes" if answer["fits"] else "no",
+        {True: "yes", False: "no", None: "unknown"}[answer["fits"]],
         tables.in_bytes(answer["capacity"]),
         *map(tables.in_bytes, (memory[part] for part in PARTS)),
         tables.in_bytes(answer["memory"]["forward"]["total"]),

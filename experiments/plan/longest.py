@@ -6,6 +6,7 @@ from typing import Any
 
 import attention
 from experiments import measure
+from experiments.config.checks import UsageError
 from experiments.plan import pool
 from experiments.plan.worker import FAILED
 
@@ -68,12 +69,18 @@ def of_target(ask: pool.Ask, capacity: int, start: int, shares: int = 1) -> dict
     A length counts by what needs more, the training step or the forward pass of an evaluation.
     Lengths are those of the grid times `shares`, into which the target's devices divide a sequence. "failed"
     are lengths at which the compiler failed: whether they fit is not known, and `length` is the most that is.
+    "refused" are those that the config's task or model does not accept.
     """
-    reasons, failed = [], []
+    reasons, failed, refused = [], [], []
 
     def total(share: int) -> int | None:
         length = share * shares
-        answer = ask([f"--config.task.length={length}"])
+        try:
+            answer = ask([f"--config.task.length={length}"])
+        except UsageError as error:
+            reasons.append(f"{length}: {error}")
+            refused.append(length)
+            return None
         if "memory" in answer:
             return pool.needed(answer)
         reasons.append(f"{length}: {answer['outcome']}: {answer['reason']}")
@@ -84,7 +91,7 @@ def of_target(ask: pool.Ask, capacity: int, start: int, shares: int = 1) -> dict
     found = search(total, measure.SHARE * capacity, start // shares)
     whole = {name: found[name] and found[name] * shares for name in ("length", "beyond")}
     tried = {share * shares: needed for share, needed in found["tried"].items()}
-    return {**whole, "tried": tried, "reasons": reasons, "failed": failed}
+    return {**whole, "tried": tried, "reasons": reasons, "failed": failed, "refused": refused}
 
 
 def overrides_of(variant: str, chosen: str, overrides: list[str]) -> list[str]:

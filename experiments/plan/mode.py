@@ -10,6 +10,7 @@ from rich.console import Console
 
 from experiments import files, measure, provenance
 from experiments.config import budget, settings
+from experiments.config.checks import UsageError
 from experiments.config.fields import Config
 from experiments.plan import lines, pool, roofline
 from experiments.plan import longest as search
@@ -31,6 +32,7 @@ class Asked:
     path: str  # of its file, with :argument
     overrides: list[str]
     config: Config  # resolved
+    differences: dict[str, Any]  # from the defaults
 
 
 def targets(text: str | None, config: Config) -> list[str]:
@@ -40,11 +42,11 @@ def targets(text: str | None, config: Config) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def plan(asked: Asked, chosen: list[str], workdir: str) -> int:
-    """Compile the training step for each target, show and keep what it would take there. Exit code 0."""
+def plan(asked: Asked, chosen: list[str], workdir: str) -> None:
+    """Compile a run's programs for each target, show and keep what they would take there."""
     out, folder = screen.console(), Path(workdir) / FOLDER
     config = asked.config
-    screen.differences(out, config.name, config.attention.to_dict(), {})
+    screen.differences(out, config.name, config.attention.to_dict(), asked.differences)
     found: dict[str, Any] = {}
 
     def work(target: str) -> dict[str, Any]:
@@ -58,7 +60,6 @@ def plan(asked: Asked, chosen: list[str], workdir: str) -> int:
     record = _record(asked, {target: _judged(config, target, found[target]) for target in chosen})
     lines.show_steps(out, record)
     _keep(out, folder / f"{config.name}-{settings.identity(config)}.json", record)
-    return 0
 
 
 def _keep(out: Console, at: Path, record: dict[str, Any]) -> None:
@@ -76,15 +77,19 @@ def _judged(config: Config, target: str, answer: pool.Answer) -> dict[str, Any]:
     memory, room = answer["memory"]["training_step"], capacity(target, config)
     sharing = _sharing(target, config)
     bounds = roofline.bound(target, config.model.compute_dtype, operations, memory, sharing)
-    fits = pool.needed(answer) <= measure.SHARE * room
+    fits = None if room is None else pool.needed(answer) <= measure.SHARE * room
     return answer | {"fits": fits, "capacity": room, "roofline": bounds}
 
 
-def capacity(target: str, config: Config) -> int:
-    """Bytes of memory for each device of a target; of the device here its share of those that are free."""
+def capacity(target: str, config: Config) -> int | None:
+    """Bytes of memory for each device of a target; of the device here its share of those that are free.
+
+    None if the system does not say.
+    """
     if target != HERE:
         return find(target).memory
-    return (measure.free_memory(jax.devices()[0]) or 0) // _sharing(target, config)
+    free = measure.free_memory(jax.devices()[0])
+    return None if free is None else free // _sharing(target, config)
 
 
 def _sharing(target: str, config: Config) -> int:
@@ -106,11 +111,18 @@ def _record(asked: Asked, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
-    """Find the longest sequence that trains on each target, with this variant or with all. Exit code 0."""
+def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> None:
+    """Find the longest sequence that trains on each target, with this variant or with all.
+
+    Raises UsageError for the CPU here where the system does not say how much memory is free.
+    """
     out, folder = screen.console(), Path(workdir) / FOLDER
     config, own = asked.config, asked.config.attention.name
     names = search.variants(own, which)
+    # Before the compilers take their own.
+    rooms = {target: capacity(target, config) for target in chosen}
+    if None in rooms.values():
+        raise UsageError(f"--target={HERE}: --longest wants to know how much memory is free, and cannot here")
 
     def work(target: str) -> dict[str, Any]:
         found = {}
@@ -119,8 +131,8 @@ def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
             steps = ["--config.train.flops=None", f"--config.train.steps={config.train.steps}"]
             overrides = search.overrides_of(name, own, [*asked.overrides, *steps])
             with pool.asking(target, asked.path, overrides, folder / "compiled") as ask:
-                room, shares = capacity(target, config), config.mesh.sequence
-                found[name] = search.of_target(ask, room, config.task.length, shares)
+                start, shares = config.task.length, config.mesh.sequence
+                found[name] = search.of_target(ask, rooms[target], start, shares)
             out.print(f"{target}, {name}: {lines.length(found[name])}", markup=False)
         return found
 
@@ -131,4 +143,3 @@ def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> int:
     _keep(out, at, record)
     figures.longest(record, at.with_suffix(".png"))
     out.print(f"drawn in {at.with_suffix('.png')}", markup=False)
-    return 0

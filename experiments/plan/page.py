@@ -56,10 +56,19 @@ def section(record: dict[str, Any]) -> str:
         )
     else:
         table, text = tables.markdown(list(lines.STEP), lines.steps(record)), lines.note(record)
-    parts = [f"## {record['name']}", f"    {command(record)}", table, text]
+    parts = [f"## {title(record)}", f"    {command(record)}", table, text]
     if "longest" in record:
         parts.append(f"![Longest sequences]({picture(record).relative_to(PAGE.parent)})")
     return "\n\n".join([*parts, f"- {provenance.origin(record['provenance'])}", ""])
+
+
+def title(record: dict[str, Any]) -> str:
+    """Which config, with what changed, and on how many devices or how long."""
+    changed = (each.removeprefix("--config.") for each in record["asked"]["overrides"])
+    targets = list(record.get("longest") or record["compiled_for"])
+    where = f"{len(targets)} devices" if len(targets) > 3 else ", ".join(targets)
+    what = "the longest sequence on" if "longest" in record else "a training step on"
+    return ", ".join([f"{record['name']}: {what} {where}", *changed])
 
 
 def picture(record: dict[str, Any]) -> Path:

@@ -122,7 +122,9 @@ def _started(target: str, num_devices: int) -> subprocess.Popen[str]:
 def _key(target: str, path: str, overrides: list[str]) -> str:
     identity = settings.identity(settings.load(path, overrides))
     versions = {name: _version(name) for name in (*ALWAYS, *COMPILERS.values())}
-    whole = [target, PROGRAMS, identity, provenance.code_sha256(), versions]
+    whole = [target, PROGRAMS, identity, provenance.code_sha256(), versions, provenance.switches()]
+    if target == worker.HERE:
+        whole.append(provenance.machine())
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -8,17 +8,15 @@ import argparse
 import dataclasses
 import re
 import sys
-from pathlib import Path
 
 import attention
-from experiments import files
+from experiments import files, provenance
 from experiments.report import figures, sections, tables
 from experiments.running import records
 from experiments.running.records import Record
 
-ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
-RESULTS = ROOT / "results"
+README = provenance.ROOT / "README.md"
+RESULTS = provenance.ROOT / "results"
 PICTURE = "docs/images/results.png"
 HEADS = {"value_width": "V != H", "cross_attention": "cross"}
 
@@ -41,7 +39,7 @@ def main() -> int:
         )
         return int(old != new)
     if PICTURE in new:
-        figures.results(RESULTS, ROOT / PICTURE)
+        figures.results(RESULTS, provenance.ROOT / PICTURE)
     files.write(README, new)
     return 0
 

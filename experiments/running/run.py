@@ -14,7 +14,7 @@ from rich.console import Console
 
 from experiments import files, measure, provenance
 from experiments.config import settings
-from experiments.config.checks import UsageError, check_data
+from experiments.config.checks import UsageError, check_data, one_line
 from experiments.config.fields import Config
 from experiments.model import cost
 from experiments.report import tables
@@ -100,7 +100,7 @@ def _check_device(required: str | None) -> None:
     try:
         platform = jax.devices()[0].platform
     except RuntimeError as error:
-        raise UsageError(f"no device: {' '.join(str(error).split())}") from error
+        raise UsageError(f"no device: {one_line(error)}") from error
     if required and required != platform:
         raise UsageError(f"--require_device={required}, but jax computes on {platform}")
 
@@ -214,7 +214,7 @@ def _attempt(out: Console, cell: Cell, folder: Path, record: Record, todo: list[
 
 def _ending(error: BaseException) -> tuple[str, int, str] | None:
     """Outcome, exit code and reason of what may befall any run; None for anything else."""
-    line = " ".join(str(error).split())
+    line = one_line(error)
     if isinstance(error, Interrupted):
         return records.INTERRUPTED, error.exit_code, line
     if isinstance(error, KeyboardInterrupt):

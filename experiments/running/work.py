@@ -170,7 +170,7 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
                 record["not_evaluated"] |= what_does_not_fit(built[count])
                 built[count] = without(built[count], record["not_evaluated"])
             entries = fit(Fit(built[count], tuple(group), work.folder, work.check, work.report))
-            record["seeds"] |= records.plain({str(seed): entry for seed, entry in entries.items()})
+            record["seeds"] |= {str(seed): records.plain(entry) for seed, entry in entries.items()}
             work.save()
     return None
 

@@ -4,6 +4,7 @@ import dataclasses
 import signal
 from pathlib import Path
 
+from experiments.config.checks import one_line
 from experiments.report import compare
 from experiments.running import codes, records
 from experiments.running.interrupt import EXIT_CODES
@@ -54,7 +55,7 @@ def score(record: Record) -> str:
 
 def line(error: BaseException) -> str:
     """An error in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:MOST_REASON]}"
+    return f"{type(error).__name__}: {one_line(error)[:MOST_REASON]}"
 
 
 def code_of_all(endings: list[Ending]) -> int:

@@ -317,12 +317,13 @@ def _entries(run: Fit, course: Course) -> dict[int, dict[str, Any]]:
             continue
         assert track.best is not None  # the last step is validated
         own = {length: values[index] for length, values in tests.items()}
-        test, best_step = own.pop(task.length, {}), track.best["step"]
-        if wrong := _not_finite(test):
+        best_step = track.best["step"]
+        if wrong := next((f"at {n} {each}" for n in own if (each := _not_finite(own[n]))), None):
             reason = f"test {wrong} at step {best_step}"
             failure = {"step": best_step, "reason": reason, "last_good_step": None}
-            entries[seed] = {"outcome": records.DIVERGED, **failure, "timing": course.seconds}
+            entries[seed] = {"outcome": records.DIVERGED, **failure, "timing": timing}
             continue
+        test = own.pop(task.length, {})
         entries[seed] = {
             "outcome": records.FINISHED,
             "step": track.step,

@@ -35,6 +35,11 @@ def test_a_cpu_has_small_tiles_and_others_large_ones():
     assert full_blocks(64, 10**4, 10**4) == (query_block, key_block)
 
 
+def test_another_platform_is_refused():
+    with pytest.raises(ValueError, match=r"platform='cuda' is not accepted.* cpu, gpu, tpu"):
+        compiling_for("cuda").__enter__()
+
+
 def test_what_is_traced_within_has_the_blocks_of_there():
     """Full attention over 1024 tokens in tiles of 1024 keys and not of 512, for 512 queries of 2 heads."""
 

@@ -47,6 +47,20 @@ def test_free_memory_honours_the_limit_of_a_container(monkeypatch, tmp_path):
     assert measure.free_memory(CPU) == pytest.approx(real, rel=0.5)
 
 
+@pytest.mark.parametrize(("version", "own"), [(0, "0::/job/step"), (1, "4:cpu,memory:/job/step")])
+def test_free_memory_honours_the_least_limit_around_a_process(monkeypatch, tmp_path, version, own):
+    """Slurm limits a job, and the process is in a group inside of it."""
+    _, controller, limit, used, cache = measure.CONTROL_GROUPS[version]
+    (tmp_path / "job" / "step").mkdir(parents=True)
+    for folder, most in {"": 9000, "job": 5000, "job/step": 8000}.items():
+        (tmp_path / folder / limit).write_text(str(most))
+        (tmp_path / folder / used).write_text("2000")
+    (tmp_path / "own").write_text(f"9:name=systemd:/elsewhere\n{own}\n")
+    monkeypatch.setattr(measure, "OWN_GROUPS", str(tmp_path / "own"))
+    monkeypatch.setattr(measure, "CONTROL_GROUPS", ((str(tmp_path), controller, limit, used, cache),))
+    assert measure.free_memory(CPU) == 3000
+
+
 def test_peak_sees_an_allocation_and_names_its_method():
     size = 300 * 2**20
     _, before = measure.watched(lambda _: jnp.zeros(()), range(3), CPU)

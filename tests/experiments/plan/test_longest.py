@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.plan import longest
+from experiments.config.checks import UsageError
+from experiments.plan import lines, longest, pool
 
 
 def test_the_grid_counts_in_eighths():
@@ -34,6 +35,18 @@ def test_where_nothing_or_everything_fits():
     assert longest.search(lambda _: 10, 5, 1024)["length"] is None
     found = longest.search(lambda _: 1, 5, 1024)
     assert found["length"] == longest.MOST and found["beyond"] is None
+
+
+def test_lengths_that_are_not_accepted_end_the_search_and_nothing_else():
+    def ask(overrides):
+        length = int(overrides[0].partition("=")[2])
+        if length > 5000:
+            raise UsageError("length: at most 5000")
+        return {"memory": {name: {"total": length} for name in pool.PROGRAMS}}
+
+    found = longest.of_target(ask, 10**9, 4096, shares=4)
+    assert found["length"] == 4608 and found["beyond"] == 5120 and 5120 in found["refused"]
+    assert lines.length(found) == "4,608 (longer is not accepted)"
 
 
 def test_other_variants_leave_the_chosen_ones_fields():

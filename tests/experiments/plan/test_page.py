@@ -20,7 +20,7 @@ STEP = {
     "compiler_estimate": {"training_step": 5e-3}, "compile_seconds": 12.3,
 }  # fmt: skip
 LOST = {"outcome": "out of memory (compiled)", "reason": "no room", "fits": False}
-FOUND = {"length": 4096, "beyond": 4608, "failed": []}
+FOUND = {"length": 4096, "beyond": 4608, "failed": [], "refused": []}
 
 
 def made(**changes):
@@ -40,6 +40,7 @@ def test_a_plan_is_a_table_and_its_command():
     assert f"| TPU v5e | yes | {memory} | 1 G | 8 MiB | 1 | 2 | memory | 5 | 12.3 |" in text
     assert "training step of 2 sequences" in text and "evaluation of 8 sequences" in text
     assert "| NVIDIA H200 SXM 141GB | out of memory (compiled) |" in text
+    assert text.startswith("## window128: a training step on tpu-v5e, h200, task.length=4096\n")
 
 
 def test_each_device_has_its_figures_and_their_source():

@@ -61,6 +61,14 @@ def test_wrong_use_is_one_line(tmp_path, capsys, flags, words):
     assert words in error and error.count("\n") == 1
 
 
+def test_where_free_memory_is_not_known_nothing_is_said_to_fit_or_not(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(measure, "free_memory", lambda _: None)
+    assert launch.main(command(tmp_path, "--mode=plan", "--target=cpu")) == 0
+    assert planned(tmp_path)["compiled_for"]["cpu"]["fits"] is None and "unknown" in capsys.readouterr().out
+    assert launch.main(command(tmp_path, "--mode=plan", "--target=cpu", "--longest")) == 2
+    assert "how much memory is free" in capsys.readouterr().err
+
+
 def test_a_missing_compiler_is_answered_with_its_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pool, "_version", lambda _: None)
     assert launch.main(command(tmp_path, "--mode=plan")) == 2

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 import attention
-from experiments import files, provenance, savings
-from experiments.benchmark import peers
+from experiments import files, provenance
+from experiments.benchmark import peers, savings
 from experiments.config import settings
 from experiments.report import figures, readme, sections
 from experiments.running import records

@@ -137,16 +137,27 @@ def test_patience_goes_on_counting_after_a_kill(tmp_path):
     assert {**again, "timing": 0} == {**undisturbed, "timing": 0}
 
 
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_any_metric_that_is_no_number_ends_a_seed(tmp_path, monkeypatch, split):
+@pytest.mark.parametrize(
+    ("split", "at", "where"),
+    [
+        ("validation", TASK.length, "validation"),
+        ("test", TASK.length, f"test at {TASK.length}"),
+        ("test", 2 * TASK.length, f"test at {2 * TASK.length}"),
+    ],
+)
+def test_any_metric_that_is_no_number_ends_a_seed(tmp_path, monkeypatch, split, at, where):
     def strange(program, params, asked, length, check):
-        found = evaluate(program, params, asked, length, check)
-        return [values | ({"token": float("nan")} if asked == split else {}) for values in found]
+        found = evaluate(program, params, asked, TASK.length, check)
+        wrong = {"token": float("nan")} if (asked, length) == (split, at) else {}
+        return [values | wrong for values in found]
 
     monkeypatch.setattr("experiments.training.fit.evaluate", strange)
-    entry = outcome(tmp_path, [0.5] * (STEPS + 1))
+    built = toy([0.5] * (STEPS + 1))
+    built.evaluate[2 * TASK.length] = built.evaluate[TASK.length]
+    entry = fit(Fit(built, (0,), tmp_path, lambda: None, Silent()))[0]
     assert entry["outcome"] == records.DIVERGED and "test" not in entry
-    assert entry["reason"] == f"{split} token is nan at step 2"
+    assert entry["reason"] == f"{where} token is nan at step 2"
+    assert entry["timing"]["seeds_together"] == 1
 
 
 def test_seeds_at_once_end_each_in_its_own_way(tmp_path):

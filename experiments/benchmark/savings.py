@@ -1,7 +1,7 @@
 """What gradient checkpointing, mixed precision, blockwise attention and microbatches save, and cost.
 
-    python -m experiments.savings                                  # rewrites docs/savings.md
-    python -m experiments.savings --config.task.length=2048        # another size, on the screen only
+    python -m experiments.benchmark.savings                                  # rewrites docs/savings.md
+    python -m experiments.benchmark.savings --config.task.length=2048        # another size, on the screen only
 
 One training step of configs/base.py with batch 8, compiled and timed in a process of its own for each row.
 """
@@ -51,7 +51,7 @@ def measure_row(overrides: list[str]) -> dict[str, Any]:
 
 def run_row(overrides: tuple[str, ...]) -> dict[str, Any]:
     """`measure_row` in a process of its own. If that fails, its last words are this one's."""
-    command = [sys.executable, "-m", "experiments.savings", "--row", *overrides]
+    command = [sys.executable, "-m", "experiments.benchmark.savings", "--row", *overrides]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=provenance.ROOT)
     if done.returncode:
         sys.exit(f"savings: {' '.join(overrides)}: {last_line(done)}")
@@ -78,7 +78,7 @@ def page(rows: dict[str, dict[str, Any]]) -> str:
         [
             "# What saves memory, and what it costs",
             "",
-            "Written by `python -m experiments.savings`; do not edit. One training step of `configs/base.py`",
+            "Written by `python -m experiments.benchmark.savings`; do not edit. One training step of `configs/base.py`",
             "on `bytes`, length 1024, batch 8: what the compiler plans beside arguments and outputs, and the",
             "median of 5 warm steps.",
             "",
