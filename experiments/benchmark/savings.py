@@ -1,7 +1,7 @@
 """What gradient checkpointing, mixed precision, blockwise attention and microbatches save, and cost.
 
     python -m experiments.benchmark.savings                                  # rewrites docs/savings.md
-    python -m experiments.benchmark.savings --config.task.length=2048        # another size, on the screen only
+    python -m experiments.benchmark.savings --config.task.length=2048        # another size, on screen only
 
 One training step of configs/base.py with batch 8, compiled and timed in a process of its own for each row.
 """
@@ -78,9 +78,9 @@ def page(rows: dict[str, dict[str, Any]]) -> str:
         [
             "# What saves memory, and what it costs",
             "",
-            "Written by `python -m experiments.benchmark.savings`; do not edit. One training step of `configs/base.py`",
-            "on `bytes`, length 1024, batch 8: what the compiler plans beside arguments and outputs, and the",
-            "median of 5 warm steps.",
+            "Written by `python -m experiments.benchmark.savings`; do not edit. One training step of",
+            "`configs/base.py` on `bytes`, length 1024, batch 8: what the compiler plans beside arguments",
+            "and outputs, and the median of 5 warm steps.",
             "",
             f"- {origin}",
             "",

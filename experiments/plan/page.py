@@ -87,8 +87,13 @@ def command(record: dict[str, Any]) -> str:
     return shlex.join(["python", "launch.py", *flags])
 
 
+def kept() -> list[dict[str, Any]]:
+    """The records in results/plans."""
+    return [files.read_json(path) for path in sorted(RESULTS.glob("*.json"))]
+
+
 def main() -> None:
-    found = [files.read_json(path) for path in sorted(RESULTS.glob("*.json"))]
+    found = kept()
     files.write(PAGE, page(found))
     for record in found:
         if "longest" in record:

@@ -1,13 +1,12 @@
 """README's blocks and its picture, from records and cells made by hand."""
 
-import sys
-
 import pytest
 
 import attention
 from experiments import files, provenance
-from experiments.benchmark import peers, savings
-from experiments.config import settings
+from experiments.benchmark import __main__ as benchmark
+from experiments.benchmark import page, peers, savings
+from experiments.plan import page as plans
 from experiments.report import figures, readme, sections
 from experiments.running import records
 from tests.experiments.benchmark.test_benchmark import cell
@@ -30,6 +29,19 @@ def with_speed(made):
 def test_readme_is_in_step_with_results_and_code():
     text = readme.README.read_text(encoding="utf-8")
     assert readme.filled(text) == text
+
+
+@pytest.mark.parametrize(
+    ("at", "made"),
+    [
+        (benchmark.PAGE, lambda: page.page(files.read_json(benchmark.RESULTS))),
+        (savings.PAGE, lambda: savings.page(files.read_json(savings.RESULTS))),
+        (plans.PAGE, lambda: plans.page(plans.kept())),
+    ],
+    ids=["performance", "savings", "plans"],
+)
+def test_pages_are_in_step_with_what_they_are_made_of(at, made):
+    assert at.read_text(encoding="utf-8") == made()
 
 
 def test_a_text_without_a_block_is_refused():
@@ -116,29 +128,3 @@ def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):
 def make(folder):
     folder.mkdir(parents=True)
     return folder
-
-
-def test_savings_are_shares_of_the_first_row():
-    def row(temporaries, seconds):
-        return {"memory": {"temporaries": temporaries}, "seconds": {"median": seconds}, "provenance": HERE}
-
-    text = savings.page({"first": row(2**20, 0.2), "other": row(2**18, 0.3)})
-    assert "| other | 256 KiB | 0.25x | 300 | 1.5x |" in text and "jax " in text
-
-
-def test_rows_of_savings_are_configs_and_every_row_is_another():
-    found = [settings.load(str(savings.CONFIG), [*savings.COMMON, *row]) for row in savings.ROWS.values()]
-    assert len({settings.identity(config) for config in found}) == len(savings.ROWS)
-
-
-def test_savings_answer_what_is_wrong_in_one_line(capsys, monkeypatch):
-    for arguments, word in ((["--config.train.stepz=3"], "train.stepz"), (["--rwo"], "--rwo")):
-        assert savings.main(arguments) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("savings: ") and error.count("\n") == 1 and word in error
-    with pytest.raises(SystemExit) as stopped:
-        savings.main(["--help"])
-    assert stopped.value.code == 0 and "--config.task.length=2048" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "executable", "false")
-    with pytest.raises(SystemExit, match=r"savings: --config\..*: exit code 1$"):
-        savings.main([])
