@@ -14,9 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
-from experiments import accelerators
-from experiments.running import codes
-from experiments.running.interrupt import EXIT_CODES
+from experiments import accelerators, codes
+from experiments.interrupt import EXIT_CODES
 
 
 def stop(number, _frame):

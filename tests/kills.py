@@ -23,9 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import files, provenance
-from experiments.running import records
-from experiments.running.interrupt import EXIT_CODES
+from experiments import files, provenance, records
+from experiments.interrupt import EXIT_CODES
 from tests.experiments.runs import TINY
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,6 +16,16 @@ ALLOWED = {
     "experiments": {"experiments", "attention"},
     "attention": {"attention"},
 }
+# Of experiments/, from the ground up. Those of one line do not know each other.
+ROOMS = (
+    ("tasks",),
+    ("model",),
+    ("config",),
+    ("training",),
+    ("report",),
+    ("running",),
+    ("benchmark", "plan", "sweep"),
+)
 LIBRARY_OF_ATTENTION = {"jax", "numpy", "jaxtyping"}
 
 
@@ -41,6 +51,32 @@ def test_arrows_run_one_way(part):
     files = [path for path in sources(part) if path.exists()]
     wrong = {str(path): extra for path in files if (extra := imported(path) & OURS - ALLOWED[part])}
     assert not wrong
+
+
+def test_rooms_stand_on_one_another_in_order():
+    """A room of experiments/ imports what stands on its floor, itself and the rooms before it."""
+    folders = {path.name for path in (ROOT / "experiments").iterdir() if (path / "__init__.py").exists()}
+    assert folders == {room for group in ROOMS for room in group}
+    for level, group in enumerate(ROOMS):
+        allowed = {room for below in ROOMS[:level] for room in below}
+        for room in group:
+            files = sources(f"experiments/{room}")
+            wrong = {str(x): extra for x in files if (extra := rooms(x) & folders - allowed - {room})}
+            assert not wrong
+    wrong = {
+        path.name: extra for path in (ROOT / "experiments").glob("*.py") if (extra := rooms(path) & folders)
+    }
+    assert not wrong
+
+
+def rooms(path: Path) -> set[str]:
+    """Of experiments/, that a file imports from."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "experiments":
+            parts = str(node.module).split(".")[1:2]
+            found |= set(parts) or {alias.name for alias in node.names}
+    return found
 
 
 def test_attention_stands_on_arrays_alone():

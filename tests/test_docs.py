@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from experiments.running import codes
+from experiments import codes
 from tests.mutants import PAGE as MUTANTS
 
 ROOT = Path(__file__).resolve().parent.parent

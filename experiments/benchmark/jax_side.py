@@ -9,9 +9,8 @@ from typing import Any
 import jax
 
 import attention
-from experiments import measure
+from experiments import measure, records
 from experiments.benchmark import inputs, peers, profile, timing
-from experiments.running import records
 
 Program = Callable[[list[Any]], list[Any]]
 

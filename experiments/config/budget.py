@@ -5,7 +5,7 @@ from flax import nnx
 
 from attention import Attention
 from experiments.config.checks import MOST, refuse
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.model import cost, transformer
 from experiments.tasks.task import Task
 

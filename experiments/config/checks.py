@@ -10,11 +10,11 @@ from typing import Any
 
 import attention
 from attention.check import is_int
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.model.transformer import DTYPES, INITS, NORMS, POSITIONS
 from experiments.tasks.task import LONGEST, SPLITS, Task
-from experiments.training.optimizer import SCHEDULES
 
+SCHEDULES = ("cosine", "rsqrt", "constant")  # of the learning rate
 Rule = tuple[str, Callable[[Any], bool]]  # what is accepted, in words and as a predicate
 MOST = 2**31 - 1  # steps and items are counted in int32
 WIDEST = 2**20  # of anything in the model: more is a mistake, and products of a few must fit int64

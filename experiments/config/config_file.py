@@ -12,7 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.config.checks import UsageError, one_line
-from experiments.config.fields import Config
+from experiments.fields import Config
 
 CONFIGS = Path("configs")
 SWEEP = "get_sweep"

@@ -24,7 +24,7 @@ from experiments.config.checks import (
     one_line,
     refuse,
 )
-from experiments.config.fields import Config, flat
+from experiments.fields import Config, flat
 from experiments.tasks.task import Task
 
 # Sections that name something: how to ask for its fields and their defaults, and how to build it.

@@ -7,7 +7,7 @@ import jax
 
 import attention
 from attention import Attention, Flops
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.tasks.task import Task
 
 

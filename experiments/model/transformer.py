@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from attention import Attention, Mask
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.model.mixer import AttentionMixer
 from experiments.model.positions import sinusoidal
 from experiments.tasks.task import Task

@@ -11,7 +11,7 @@ from rich.console import Console
 from experiments import files, measure, provenance
 from experiments.config import budget, settings
 from experiments.config.checks import UsageError
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.plan import lines, pool, roofline
 from experiments.plan import longest as search
 from experiments.plan.devices import DEVICES, find

@@ -14,7 +14,7 @@ from typing import Any
 from experiments import files, provenance
 from experiments.config import settings
 from experiments.config.checks import UsageError
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.plan import worker
 from experiments.plan.devices import find
 from experiments.training import layout

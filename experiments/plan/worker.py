@@ -17,11 +17,10 @@ import jax
 from jax.experimental import topologies
 
 import attention
-from experiments import measure
+from experiments import measure, records
 from experiments.config import settings
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.plan.devices import find, xla_target
-from experiments.running import records
 from experiments.tasks.task import Task
 from experiments.training import layout, program
 

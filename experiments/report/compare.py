@@ -7,11 +7,10 @@ from typing import Any
 
 from scipy import stats
 
-from experiments import provenance
-from experiments.config.fields import flat
+from experiments import provenance, records
 from experiments.config.settings import LATER, incidental
-from experiments.running import records
-from experiments.running.records import Record
+from experiments.fields import flat
+from experiments.records import Record
 
 CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested

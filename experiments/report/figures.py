@@ -12,9 +12,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 import attention
-from experiments import files
-from experiments.running import records
-from experiments.running.records import Record
+from experiments import files, records
+from experiments.records import Record
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito
 MARKERS = "os^vDPX"

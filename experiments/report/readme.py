@@ -10,10 +10,9 @@ import re
 import sys
 
 import attention
-from experiments import files, provenance
+from experiments import files, provenance, records
+from experiments.records import Record
 from experiments.report import figures, sections, tables
-from experiments.running import records
-from experiments.running.records import Record
 
 README = provenance.ROOT / "README.md"
 RESULTS = provenance.ROOT / "results"

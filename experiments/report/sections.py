@@ -4,8 +4,8 @@ import collections
 from typing import Any
 
 from experiments import provenance
+from experiments.records import Record
 from experiments.report import compare, tables
-from experiments.running.records import Record
 
 
 def task_section(group: list[Record]) -> str:

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from experiments.records import Record
 from experiments.report import compare
-from experiments.running.records import Record
 
 PLAIN: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
 WIDE = 140  # characters from which one table holds all

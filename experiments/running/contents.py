@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 from attention import Attention, hyperparameters
-from experiments import provenance
+from experiments import provenance, records
 from experiments.config import settings
-from experiments.config.fields import Config, flat
+from experiments.fields import Config, flat
 from experiments.model import cost
+from experiments.records import Record
 from experiments.report import compare
-from experiments.running import records
-from experiments.running.records import Record
 from experiments.tasks.task import Task
 
 WORST_FIRST = (

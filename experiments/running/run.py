@@ -12,15 +12,15 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from experiments import files, measure, provenance
+from experiments import codes, files, measure, provenance, records
 from experiments.config import settings
 from experiments.config.checks import UsageError, check_data, one_line
-from experiments.config.fields import Config
+from experiments.fields import Config
+from experiments.interrupt import Interrupted, Interrupts
 from experiments.model import cost
 from experiments.report import tables
-from experiments.running import codes, contents, records, screen, work
+from experiments.running import contents, screen, work
 from experiments.running.contents import Cell, Record
-from experiments.running.interrupt import Interrupted, Interrupts
 from experiments.training import layout, optimizer, program, train
 from experiments.training.checkpoint import DamagedError, StructureError
 

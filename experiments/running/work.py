@@ -6,9 +6,9 @@ from pathlib import Path
 
 import jax
 
-from experiments import measure
-from experiments.config.fields import Config
-from experiments.running import contents, records
+from experiments import measure, records
+from experiments.fields import Config
+from experiments.running import contents
 from experiments.running.contents import Cell, Record
 from experiments.training import checkpoint, grid, layout, program
 from experiments.training.fit import Fit, Report, checkpoints, fit

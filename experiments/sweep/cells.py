@@ -5,11 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from experiments import records
 from experiments.config import config_file, settings
 from experiments.config.checks import UsageError, check_data
-from experiments.config.fields import Config
-from experiments.running import records, work
-from experiments.running.records import Record
+from experiments.fields import Config
+from experiments.records import Record
+from experiments.running import work
 
 CONFIG = "config"  # of a cell's overrides: the file that it starts from, seen from the sweep's
 LONGEST_NAME = 100  # of a sweep; the name of a file has 255 characters at the most

@@ -4,11 +4,11 @@ import dataclasses
 import signal
 from pathlib import Path
 
+from experiments import codes, records
 from experiments.config.checks import one_line
+from experiments.interrupt import EXIT_CODES
+from experiments.records import Record
 from experiments.report import compare
-from experiments.running import codes, records
-from experiments.running.interrupt import EXIT_CODES
-from experiments.running.records import Record
 
 RESULTS = (records.FINISHED, records.DIVERGED, records.OUT_OF_MEMORY, records.OUT_OF_MEMORY_COMPILED)
 MOST_REASON = 300  # characters

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.running.interrupt import EXIT_CODES
+from experiments.interrupt import EXIT_CODES
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch.py"
 TIED = Path(__file__).with_name("tied.py")

@@ -10,11 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments import files
+from experiments import codes, files, records
 from experiments.config.checks import UsageError
+from experiments.interrupt import EXIT_CODES
 from experiments.report import tables
-from experiments.running import codes, records, run, screen
-from experiments.running.interrupt import EXIT_CODES
+from experiments.running import run, screen
 from experiments.sweep import cells as described
 from experiments.sweep import ending as endings
 from experiments.sweep import execute, table

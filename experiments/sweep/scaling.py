@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 
 from experiments import provenance
+from experiments.records import Record
 from experiments.report import compare, growth, sections, tables
-from experiments.running.records import Record
 
 BASELINE = "full"
 FEWEST = 3  # lengths that an exponent is fitted to

@@ -4,8 +4,8 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments.records import Record
 from experiments.report import compare, sections, tables
-from experiments.running.records import Record
 from experiments.sweep import scaling
 
 

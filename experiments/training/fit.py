@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from experiments.running import records
-from experiments.running.interrupt import Interrupted
+from experiments import records
+from experiments.interrupt import Interrupted
 from experiments.training import chance, checkpoint, data, train
 from experiments.training.program import Program
 

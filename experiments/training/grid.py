@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.config.fields import Config
-from experiments.running import records
+from experiments import records
+from experiments.fields import Config
 from experiments.tasks.task import Task
 from experiments.training import program
 from experiments.training.fit import Fit, Report, better, fit

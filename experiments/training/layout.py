@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from attention.sharded import DATA, SEQUENCE
 from experiments.config.checks import UsageError
-from experiments.config.fields import Config
+from experiments.fields import Config
 
 AXES = (DATA, SEQUENCE)
 

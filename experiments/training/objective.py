@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.tasks.task import Task
 from experiments.training.data import Batch
 

@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int
 
-from experiments.config.fields import Config
-
-SCHEDULES = ("cosine", "rsqrt", "constant")
+from experiments.fields import Config
 
 
 def schedule(optimizer: Config, steps: int) -> optax.Schedule:

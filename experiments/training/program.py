@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from experiments import measure
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.tasks.task import Task
 from experiments.training import data, layout, train
 

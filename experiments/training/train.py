@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
 from experiments.config import settings
-from experiments.config.fields import Config
+from experiments.fields import Config
 from experiments.model import transformer
 from experiments.tasks.task import Task
 from experiments.training import objective, optimizer

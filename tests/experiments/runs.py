@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import launch
-from experiments.running import records
+from experiments import records
 
 ROOT = Path(launch.__file__).parent
 TINY = {

@@ -6,10 +6,9 @@ import sys
 import pytest
 
 import launch
-from experiments import files, measure
+from experiments import codes, files, measure
 from experiments.model.transformer import DTYPES
 from experiments.plan import devices, mode, pool, roofline, worker
-from experiments.running import codes
 from tests.experiments.runs import command, record_of
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import provenance
+from experiments import provenance, records
 from experiments.report import compare
-from experiments.running import records
 
 HERE = provenance.gather()
 DEVICES = HERE["device"]["count"]

@@ -3,12 +3,11 @@
 import pytest
 
 import attention
-from experiments import files, provenance
+from experiments import files, provenance, records
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import page, peers, savings
 from experiments.plan import page as plans
 from experiments.report import figures, readme, sections
-from experiments.running import records
 from tests.experiments.benchmark.test_benchmark import cell
 from tests.experiments.report.test_tables import complete
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from experiments import records
 from experiments.report import compare, tables
-from experiments.running import records
 from tests.experiments.report.test_compare import record
 
 

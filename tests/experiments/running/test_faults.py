@@ -11,7 +11,7 @@ import jax
 import pytest
 
 import launch
-from experiments.running import records
+from experiments import records
 from experiments.training import checkpoint
 from tests.experiments.runs import command, lasting, only_folder, record_of
 
@@ -48,7 +48,7 @@ arm(*json.loads(sys.argv[1]))
 sys.exit(launch.main(sys.argv[2:]))
 """
 POINTS = {
-    "before the first record": ("before", ("experiments.running.records.write_record", 1)),
+    "before the first record": ("before", ("experiments.records.write_record", 1)),
     "while compiling": (
         "during",
         ("experiments.training.program.build", 1),

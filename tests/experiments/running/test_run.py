@@ -6,8 +6,8 @@ import os
 import pytest
 
 import launch
-from experiments import measure, provenance
-from experiments.running import records, work
+from experiments import measure, provenance, records
+from experiments.running import work
 from experiments.training import checkpoint, program
 from tests.experiments.runs import command, lasting, only_folder, record_of
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import launch
-from experiments import measure
-from experiments.running import records, screen
+from experiments import measure, records
+from experiments.running import screen
 from experiments.training import checkpoint, fit, program
 from tests.experiments.runs import ROOT, command, lasting, only_folder, record_of, stopping_at
 

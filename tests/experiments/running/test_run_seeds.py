@@ -3,9 +3,9 @@
 import pytest
 
 import launch
-from experiments import tasks
+from experiments import records, tasks
 from experiments.report import compare
-from experiments.running import records, screen, work
+from experiments.running import screen, work
 from experiments.training import fit, grid
 from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 

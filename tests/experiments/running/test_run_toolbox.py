@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import launch
-from experiments import measure, provenance
+from experiments import measure, provenance, records
 from experiments.config import settings
-from experiments.running import records, screen
+from experiments.running import screen
 from experiments.training import checkpoint, program
 from tests.experiments.runs import command, lasting, only_folder, record_of, stopping_at
 from tests.experiments.tasks.test_text import folder as reviews

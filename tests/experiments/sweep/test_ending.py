@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.running import records
+from experiments import records
 from experiments.sweep.ending import Ending, code_of_all, judged
 
 

@@ -14,9 +14,9 @@ import jax
 import pytest
 
 import launch
-from experiments import measure, provenance
+from experiments import measure, provenance, records
 from experiments.plan import mode as planning
-from experiments.running import records, screen
+from experiments.running import screen
 from experiments.sweep import execute
 from tests.experiments.runs import ROOT, command, stopping_at
 

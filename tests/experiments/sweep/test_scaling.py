@@ -1,6 +1,6 @@
 """Tables by length and by task, of records made by hand."""
 
-from experiments.running import records
+from experiments import records
 from experiments.sweep import scaling, table
 from tests.experiments.report.test_tables import complete
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from experiments import tasks
-from experiments.running import records
-from experiments.running.interrupt import Interrupted
+from experiments import records, tasks
+from experiments.interrupt import Interrupted
 from experiments.training import checkpoint, data
 from experiments.training.fit import Fit, evaluate, fit
 from experiments.training.program import Program

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.config.checks import SCHEDULES
 from experiments.training import optimizer
 from tests.experiments import small
 
@@ -17,7 +18,7 @@ def rates(*fields):
     return np.array([schedule(step) for step in range(101)])
 
 
-@pytest.mark.parametrize("schedule", optimizer.SCHEDULES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_warm_up_is_linear_to_the_highest(schedule):
     found = rates(f"optimizer.schedule={schedule}")
     assert np.allclose(found[:10], 0.05 * np.arange(1, 11))
@@ -25,7 +26,7 @@ def test_warm_up_is_linear_to_the_highest(schedule):
 
 
 def test_what_follows_the_warm_up():
-    cosine, rsqrt, constant = (rates(f"optimizer.schedule={name}") for name in optimizer.SCHEDULES)
+    cosine, rsqrt, constant = (rates(f"optimizer.schedule={name}") for name in SCHEDULES)
     assert np.isclose(cosine[55], 0.25) and np.isclose(cosine[100], 0, atol=1e-7)
     assert np.isclose(rsqrt[40], 0.25)
     assert (constant[10:] == 0.5).all()

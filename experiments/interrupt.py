@@ -4,7 +4,7 @@ import signal
 from types import FrameType
 from typing import Any
 
-from experiments.running import codes
+from experiments import codes
 
 EXIT_CODES = {signal.SIGTERM: codes.RESUMABLE, signal.SIGINT: codes.CTRL_C}
 

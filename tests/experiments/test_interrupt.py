@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from experiments.running.interrupt import Interrupted, Interrupts
+from experiments.interrupt import Interrupted, Interrupts
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])

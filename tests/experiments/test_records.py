@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import files
-from experiments.running import records
+from experiments import files, records
 
 
 def test_record_holds_python_numbers_and_flags_what_is_not_finite(tmp_path):
