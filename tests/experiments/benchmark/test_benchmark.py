@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import attention
-from experiments import provenance
+from experiments import files, provenance
 from experiments.benchmark import __main__ as command
 from experiments.benchmark import cells, inputs, page, peers, profile, ratios, torch_side
 
@@ -94,6 +94,19 @@ def test_a_goal_within_the_spread_is_said_to_be():
     assert "1.10x (0.80-1.20) | met, within the spread |" in ratios.goals([own, {**other, "gradient": wide}])
     wide["seconds"]["median"] = 0.9
     assert "| **missed**, within the spread |" in ratios.goals([own, {**other, "gradient": wide}])
+
+
+def test_what_was_tried_is_said_where_a_goal_is_missed():
+    (tried,) = (goal.tried for goal in peers.GOALS if SDPA in goal.peers)
+    assert tried in ratios.goals(pair(1.0, 0.5)) and tried not in ratios.goals(pair(1.0, 1.5))
+
+
+def test_the_page_says_what_was_tried_and_equal_maths_gives_equal_outputs():
+    kept = files.read_json(command.RESULTS)
+    missed = [line for line in ratios.goals(kept).splitlines() if "missed" in line]
+    for goal in peers.GOALS:
+        assert goal.tried or not any(ratios._title(goal) in line for line in missed)
+    assert "but not its outputs" not in ratios.differences(kept)
 
 
 def test_goals_are_about_peers_of_their_variant_and_measured_lengths():
