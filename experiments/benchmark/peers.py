@@ -200,7 +200,7 @@ GOALS = (
         ("torch.scaled_dot_product_attention",),
         1.0,
         tried=(
-            "tried were tiles of 64 to 512 queries and 64 to 512 keys (the largest that stay in the caches are "
+            "tried were tiles of 64 to 512 queries and 64 to 512 keys (the largest that fit the caches are "
             "fastest), keys before queries in a tile, so that no product turns one (faster), heads in parts "
             "side by side (no faster), and keys and values kept turned as a whole (slower). What remains is "
             "shown below: a tile's logits go to memory between its products and its exponentials."
