@@ -233,8 +233,10 @@ def gradients(program: _Program, residuals, cotangents, dtype):
 def _of_rows(output, lse, d_output, d_lse):
     """The log-sum-exp that recomputes each row's weights, and what is taken from their gradients."""
     sees = lse > -jnp.inf
+    # A product and no sum over one: see `merge`.
+    spread = jnp.einsum("BKGTV,BKGTV->BKGT", d_output, output, precision=lax.Precision.HIGHEST)
     # Each logit's gradient is weight * (d_weight - offset), the softmax's and the log-sum-exp's together.
-    offset = jnp.where(sees, (d_output * output).sum(-1) - d_lse, 0)
+    offset = jnp.where(sees, spread - d_lse, 0)
     return jnp.where(sees, lse, jnp.inf), offset
 
 

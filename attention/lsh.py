@@ -333,38 +333,43 @@ def _fold(array):
 
 def _sorted(array: Float[Array, "B T N H"], order: _Order) -> Float[Array, "BR T N H"]:
     """Tokens of every round in that round's order, rounds as rows of the batch."""
-    moved = _reorder(array.transpose(0, 2, 1, 3)[:, :, None], order.index, order.place)
-    return moved.transpose(0, 2, 3, 1, 4).reshape(-1, *array.shape[1:])
+    rows = array.transpose(0, 2, 1, 3)[:, None]
+    moved = _reorder(rows, order.index.swapaxes(1, 2), order.place.swapaxes(1, 2))
+    # Turned back last, where it meets the engine's own turn, and neither is done.
+    return moved.reshape(-1, *moved.shape[2:]).transpose(0, 2, 1, 3)
 
 
 def _restored(array: Float[Array, "BR T N V"], order: _Order) -> Float[Array, "B R T N V"]:
     """The inverse of `_sorted`, rounds kept apart."""
-    batch, _, num_hashes, _ = order.index.shape
-    array = array.reshape(batch, num_hashes, *array.shape[1:]).transpose(0, 3, 1, 2, 4)
-    return _reorder(array, order.place, order.index).transpose(0, 2, 3, 1, 4)
+    rows = array.transpose(0, 2, 1, 3)
+    rows = rows.reshape(order.index.shape[0], -1, *rows.shape[1:])
+    moved = _reorder(rows, order.place.swapaxes(1, 2), order.index.swapaxes(1, 2))
+    return moved.transpose(0, 1, 3, 2, 4)
 
 
 @jax.custom_vjp
-def _reorder(array: Float[Array, "B N r T H"], index, inverse) -> Float[Array, "B N R T H"]:
-    """array[..., index, :] for permutations (B N R T), whose gradient is a gather too and not a scatter."""
+def _reorder(array: Float[Array, "B r N T H"], index, inverse) -> Float[Array, "B R N T H"]:
+    """array[..., index, :] for permutations (B R N T), whose gradient is a gather too and not a scatter."""
     return _gather(array, index)
 
 
 def _gather(array, index):
-    row = jax.vmap(jax.vmap(lambda x, i: x[i]))
-    if array.shape[2] == index.shape[2]:
-        return jax.vmap(row)(array, index)
-    return jax.vmap(jax.vmap(jax.vmap(lambda x, i: x[i], (None, 0))))(array[:, :, 0], index)
+    row = jax.vmap(lambda x, i: x[i])
+    if array.shape[1] == index.shape[1]:
+        return jax.vmap(jax.vmap(row))(array, index)
+    return jax.vmap(jax.vmap(row, (None, 0)))(array[:, 0], index)
 
 
 def _reorder_forward(array, index, inverse):
-    return _gather(array, index), (inverse, array.shape[2])
+    return _gather(array, index), (inverse, array.shape[1])
 
 
 def _reorder_backward(residuals, cotangent):
     inverse, rounds = residuals
     back = _gather(cotangent, inverse)
-    return back if rounds == back.shape[2] else back.sum(2, keepdims=True), None, None
+    if rounds != back.shape[1]:
+        back = functools.reduce(jnp.add, jnp.unstack(back, axis=1))[:, None]
+    return back, None, None
 
 
 _reorder.defvjp(_reorder_forward, _reorder_backward)

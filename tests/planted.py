@@ -167,7 +167,7 @@ FAULTS = (
           "keys(sides.key, NOWHERE)", "keys(sides.key, 0)", "laws_numbers: law_6_any and full"),
     # Arithmetic.
     Fault("lse cotangent dropped", 1, "blockwise.py",
-          "(d_output * output).sum(-1) - d_lse", "(d_output * output).sum(-1)", f"{CAUSAL_VALUE} and full"),
+          "spread - d_lse, 0)", "spread, 0)", f"{CAUSAL_VALUE} and full"),
     Fault("dense stops the whole gradient of its softmax", 1, "dense.py",
           "total = jnp.where(sees, mass.sum", "total = jnp.where(sees, lax.stop_gradient(mass).sum",
           f"{CAUSAL_VALUE} and dense"),

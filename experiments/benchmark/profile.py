@@ -14,8 +14,8 @@ CONTAINERS = ("while", "conditional", "call")  # their time is that of what is i
 def spent(compiled: jax.stages.Compiled, arrays: list[Any]) -> dict[str, float]:
     """Seconds in products, in what has exponentials and in everything else, of one warm call.
 
-    Summed over threads: more than the call takes, where several work at once. All zero where the device's
-    trace does not name operations.
+    How long each operation was at work, on however many threads: more than the call takes, where several
+    are at once. All zero where the device's trace does not name operations.
     """
     kinds = by_operation(compiled.as_text() or "")
     jax.block_until_ready(compiled(arrays))

@@ -8,8 +8,9 @@ from experiments.report import tables
 
 Cell = dict[str, Any]
 WHERE = (
-    "Of a traced call, forward and backward, summed over threads. An operation counts whole, with all that "
-    "is fused to it: as a product if it holds one, else as exponentials if it holds one."
+    "Of a traced call, forward and backward: how long operations of each kind were at work. Each may use "
+    "several threads, and two at once count twice. An operation counts whole, with all that is fused to it: "
+    "as a product if it holds one, else as exponentials if it holds one."
 )
 AGREE = 1e-4  # outputs of the same maths
 PARTS = {"forward": "Forward", "gradient": "Forward and backward"}
@@ -51,7 +52,7 @@ def where(cells: list[Cell]) -> str:
         if total := sum(cell.get("spent", {}).values()):
             shares = [f"{seconds * 1e3:.0f} ({seconds / total:.0%})" for seconds in cell["spent"].values()]
             rows.append([f"`{cell['name']}` at {cell['length']}", *shares])
-    return tables.markdown(["milliseconds of threads", *profile.KINDS], rows) if rows else ""
+    return tables.markdown(["milliseconds at work", *profile.KINDS], rows) if rows else ""
 
 
 def ratios(cells: list[Cell], part: str) -> str:

@@ -119,10 +119,11 @@ def longest(asked: Asked, chosen: list[str], which: str, workdir: str) -> None:
     out, folder = screen.console(), Path(workdir) / FOLDER
     config, own = asked.config, asked.config.attention.name
     names = search.variants(own, which)
-    # Before the compilers take their own.
-    rooms = {target: capacity(target, config) for target in chosen}
-    if None in rooms.values():
-        raise UsageError(f"--target={HERE}: --longest wants to know how much memory is free, and cannot here")
+    rooms = {}
+    for target in chosen:  # before the compilers take their own
+        if (room := capacity(target, config)) is None:
+            raise UsageError(f"--target={target}: --longest cannot tell here how much memory is free")
+        rooms[target] = room
 
     def work(target: str) -> dict[str, Any]:
         found = {}
