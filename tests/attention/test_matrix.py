@@ -70,6 +70,7 @@ def test_the_worked_example():
     np.testing.assert_allclose(Full()(tokens, tokens, tokens, Mask())[0, :, 0], expected, atol=5e-5)
 
 
+@pytest.mark.usefixtures("as_users_run")
 def test_what_is_no_variant_is_named():
     given = inputs(Full(), length=3)
     wrong: Any = "full"
