@@ -44,7 +44,7 @@ from experiments.sweep import cells  # noqa: E402
 from experiments.sweep import mode as sweeping  # noqa: E402
 
 HANDED_ON = ("require_device", "allow_changes", "compilation_cache", "profile")  # to the cells of a sweep
-OF_RUNS = ("executor", "slurm", "dry_run", *HANDED_ON)
+OF_RUNS = (*HANDED_ON, "executor", "slurm", "dry_run")
 
 
 class Parser(argparse.ArgumentParser):

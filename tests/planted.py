@@ -119,7 +119,7 @@ FAULTS = (
           "masses = jnp.exp(lses - jnp.where(sees, greatest, 0))", "masses = jnp.exp(lses - greatest)",
           "laws_padding: law_4_through_a_merge and full"),
     Fault("merge drops the log-sum-exp", 1, "merge.py",
-          "(mass / total)[..., None] * part", "(1 / len(parts)) * part", f"{CAUSAL_VALUE} and pooled"),
+          "mass / total, part", "0 * mass + 1 / len(parts), part", f"{CAUSAL_VALUE} and pooled"),
     # Tiles.
     Fault("EMPTY visited unmasked", 3, "tiles.py",
           "            return bool((self.num_tiles != 1).any())\n", "            return self.starts.shape[1] > 1\n",
@@ -226,8 +226,7 @@ FAULTS = (
     Fault("keys from before the sequence are real ones", 0, "halo.py",
           "pairs) > 0", "pairs) >= 0", "sharded: devices_together and window"),
     Fault("halo one too narrow", 0, "halo.py",
-          "min(before, others * length), min(after", "min(before - 1, others * length), min(after",
-          "sharded: devices_together and window_over_several or devices_together and several"),
+          "for count in (before, after))", "for count in (before - 1, after - 1))", "sharded: devices_together and window_over_several or devices_together and several"),
     Fault("a share begins at position 0", 0, "ring.py",
           "+ index * key_length", "+ 0 * key_length", "sharded: devices_together and full"),
     Fault("gradients of keys stay behind", 0, "ring.py",
