@@ -1,6 +1,6 @@
 """The five first variants side by side, on `bytes` with one seed and on recall with eight.
 
-python launch.py --config=configs/compare.py
+python launch.py --config=configs/compare.py                 # 19 minutes on 2 cores
 python launch.py --config=configs/compare.py:window,mine     # these variants
 """
 
@@ -14,7 +14,7 @@ BYTES = {
     "lsh": "lsh.py",
 }
 # Half the length of recall.py's, and half the steps, so that all is done in half an hour on 2 cores; `full`
-# is solved after 150 steps. One seed after the other: on a CPU eight at once take half as long again.
+# is solved after 150 steps.
 RECALL = {
     "seeds": (0, 1, 2, 3, 4, 5, 6, 7),
     "task.length": 64,
