@@ -30,8 +30,8 @@ def merge(
     masses = jnp.exp(lses - jnp.where(sees, greatest, 0))
     total = jnp.where(sees, masses.sum(0), 1)
     lse = jnp.where(sees, jnp.where(sees, greatest, 0) + jnp.log(total), -jnp.inf)
-    # Its gradient with respect to the weights is then a product too, and no sum over one: XLA for CPUs takes
-    # many times as long over the sum of two arrays' product.
+    # Its gradient with respect to the weights is then a product too, and no sum over one, which XLA for CPUs
+    # hands to a kernel that is slow for two arrays.
     output = sum(
         jnp.einsum("...,...V->...V", mass / total, part.astype(wide), precision=jax.lax.Precision.HIGHEST)
         for mass, (part, _) in zip(masses, parts, strict=True)
