@@ -10,7 +10,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies
+from hypothesis import HealthCheck, given, seed, settings, strategies
 
 import attention
 import launch
@@ -289,14 +289,14 @@ def answered(overrides, capsys):
     return code
 
 
-def campaign(examples, capsys, small_tasks):
-    """How often a dry run ended with each code, by variant and by task."""
+def campaign(examples, capsys, small_tasks, draw=0):
+    """How often a dry run ended with each code, by variant and by task. Every `draw` gives others."""
     codes = collections.Counter()
 
+    @seed(draw)
     @settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )  # fmt: skip
+        max_examples=examples, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     @given(overrides())
     def run(drawn):
         variant, task, fields = drawn
@@ -319,6 +319,7 @@ def test_random_overrides_run_or_are_answered(as_users_run, capsys, small_tasks)
 
 
 @pytest.mark.campaign
-def test_two_thousand_random_overrides_run_or_are_answered(as_users_run, capsys, small_tasks):
-    codes = campaign(2500, capsys, small_tasks)
-    assert min(codes.values()) > 50, codes
+@pytest.mark.parametrize("draw", range(1, 6))
+def test_2500_random_overrides_run_or_are_answered(as_users_run, capsys, small_tasks, draw):
+    codes = campaign(500, capsys, small_tasks, draw)
+    assert min(codes.values()) > 2, codes
