@@ -3,7 +3,8 @@
     python -m tests.kills --trials 100        # writes docs/kills.md
 
 Each trial starts a small run of launch.py in a process of its own, sends it a signal at a random moment,
-starts the same command again, and compares the exit codes with those that belong to the signal, the record,
+of the whole run in one half of the trials and after its first validation in the other, starts the same
+command again, and compares the exit codes with those that belong to the signal, the record,
 timings aside, and the lines of metrics.jsonl with those of an undisturbed run. The code runs from a copy, so
 that it may be worked on meanwhile. Exit code 1 if one differs.
 """
@@ -32,6 +33,7 @@ PAGE = ROOT / "docs" / "kills.md"
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 CHANGES = {"train.steps": 60, "train.eval_every": 15, "train.checkpoint_every": 10, "seeds": "(0,1,2)"}
 AT_ONCE = (1, 3)  # seeds in one program, in turns
+SINCE = ("the start", "the first validation")  # the moment is drawn from what follows; in turns
 UNHANDLED = ("starting", "ended")  # where a signal may meet Python's own handling of it
 MOST_LATE = 10  # trials in a row whose run had ended before the signal came
 
@@ -118,10 +120,18 @@ def differing(one: Any, other: Any, path: str = "") -> list[str]:
     return [each for name in names for each in differing(one.get(name), other.get(name), f"{path}.{name}")]
 
 
-def trial(copy: Path, workdir: Path, at_once: int, delay: float, number: int) -> dict[str, Any]:
-    process, begun = started(copy, workdir, at_once), time.monotonic()
+def begun(process: subprocess.Popen[bytes], workdir: Path, since: str) -> float:
+    """Waits until the moments begin that are drawn from; when that was, in seconds."""
+    while since != SINCE[0] and process.poll() is None and not list(workdir.glob("*/*/metrics.jsonl")):
+        time.sleep(0.002)
+    return time.monotonic()
+
+
+def trial(copy: Path, workdir: Path, at_once: int, since: str, delay: float, number: int) -> dict[str, Any]:
+    process = started(copy, workdir, at_once)
+    start = begun(process, workdir, since)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        return {"where": "ended", "codes": [process.wait(delay)], "seconds": time.monotonic() - begun}
+        return {"where": "ended", "codes": [process.wait(delay)], "seconds": time.monotonic() - start}
     place = where(workdir)
     process.send_signal(number)
     errors = process.communicate()[1].decode()
@@ -140,6 +150,20 @@ def trial(copy: Path, workdir: Path, at_once: int, delay: float, number: int) ->
     return {"where": place, "codes": codes, "outcome": outcome(workdir)}
 
 
+def undisturbed(copy: Path, base: Path) -> tuple[dict[int, Any], dict[tuple[int, str], float]]:
+    """The outcome of a run that nothing happens to, and how long it takes since either moment."""
+    expected, seconds = {}, {}
+    for at_once in AT_ONCE:
+        for since in (SINCE[0], *SINCE):  # the first run fills the cache of compiled programs
+            workdir = base / "undisturbed"
+            shutil.rmtree(workdir, ignore_errors=True)
+            process = started(copy, workdir, at_once)
+            start = begun(process, workdir, since)
+            assert process.wait() == 0, process.communicate()[1].decode()
+            expected[at_once], seconds[at_once, since] = outcome(workdir), time.monotonic() - start
+    return expected, seconds
+
+
 def campaign(trials: int, seed: int) -> list[dict[str, Any]]:
     draw, found = random.Random(seed), []
     with tempfile.TemporaryDirectory() as temporary:
@@ -148,22 +172,19 @@ def campaign(trials: int, seed: int) -> list[dict[str, Any]]:
         shutil.copytree(
             ROOT, copy, ignore=shutil.ignore_patterns(".git", "runs", "results", "__pycache__", ".*")
         )
-        expected, seconds = {}, {}
-        for at_once in AT_ONCE:
-            for name in ("warm", "undisturbed"):  # the first one fills the cache of compiled programs
-                workdir, start = base / f"{name}-{at_once}", time.monotonic()
-                process = started(copy, workdir, at_once)
-                assert process.wait() == 0, process.communicate()[1].decode()
-                expected[at_once], seconds[at_once] = outcome(workdir), time.monotonic() - start
+        expected, seconds = undisturbed(copy, base)
         for index in range(trials):
-            at_once, number = AT_ONCE[index % len(AT_ONCE)], draw.choice(SIGNALS)
+            since, number = SINCE[index // len(AT_ONCE) % len(SINCE)], draw.choice(SIGNALS)
+            at_once = AT_ONCE[index % len(AT_ONCE)]
+            span = at_once, since
 
-            def attempt(at_once: int = at_once, number: int = number) -> dict[str, Any]:
+            def attempt(span: tuple[int, str] = span, number: int = number) -> dict[str, Any]:
                 shutil.rmtree(base / "trial", ignore_errors=True)
-                delay = draw.uniform(0.1, 0.95) * seconds[at_once]
-                result = trial(copy, base / "trial", at_once, delay, number)
+                # Before 0.1 of a run Python itself starts, whose exit codes are not ours.
+                delay = draw.uniform(0.1 if span[1] == SINCE[0] else 0, 0.95) * seconds[span]
+                result = trial(copy, base / "trial", *span, delay, number)
                 # A machine may be busier at one time than at another.
-                seconds[at_once] = result.pop("seconds", seconds[at_once])
+                seconds[span] = result.pop("seconds", seconds[span])
                 return result
 
             result = in_time(attempt)
@@ -184,8 +205,9 @@ def page(found: list[dict[str, Any]], seed: int, origin: str) -> str:
         "",
         f"Written by `python -m tests.kills --trials {len(found)} --seed {seed}`; do not edit.",
         "",
-        f"{len(found)} runs of three seeds, one by one and at once, each sent a signal at a random moment",
-        f"and started again. {len(found) - len(bad)} ended first with the exit code of the signal, then with",
+        f"{len(found)} runs of three seeds, one by one and at once, each sent a signal at a random moment,",
+        "half of them of the whole run and half of what follows its first validation, and started again.",
+        f"{len(found) - len(bad)} ended first with the exit code of the signal, then with",
         "0 and the record and the metrics of an undisturbed run, bit for bit, timings aside; "
         f"{len(bad)} did not.",
         f"{sum(result['late'] for result in found)} more had ended before the signal came, and do not count.",
