@@ -4,14 +4,16 @@ import concurrent.futures
 import hashlib
 import importlib.metadata
 import json
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments import files, provenance
+from experiments import files, provenance, tied
 from experiments.config import settings
 from experiments.config.checks import UsageError
 from experiments.fields import Config
@@ -86,10 +88,23 @@ def asking(target: str, path: str, overrides: list[str], kept: Path) -> Iterator
 
 def side_by_side(targets: list[str], work: Callable[[str], Any], at_once: int) -> Iterator[tuple[str, Any]]:
     """(target, work(target)) of each target, as they come."""
-    with concurrent.futures.ThreadPoolExecutor(at_once) as threads:
-        begun = {threads.submit(work, target): target for target in targets}
-        for done in concurrent.futures.as_completed(begun):
-            yield begun[done], done.result()
+    todo = iter(targets)
+    answers: queue.SimpleQueue[tuple[str, concurrent.futures.Future[Any]]] = queue.SimpleQueue()
+
+    def thread() -> None:
+        for target in todo:  # shared: each target goes to the thread that asks first
+            answer = concurrent.futures.Future()
+            try:
+                answer.set_result(work(target))
+            except BaseException as error:
+                answer.set_exception(error)
+            answers.put((target, answer))
+
+    for _ in range(at_once):  # daemons: who stops a plan does not wait for its compilers
+        threading.Thread(target=thread, daemon=True).start()
+    for _ in targets:
+        target, answer = answers.get()
+        yield target, answer.result()
 
 
 def _answered(process: list[subprocess.Popen[str]], request: dict[str, Any]) -> Answer:
@@ -109,7 +124,7 @@ def _answered(process: list[subprocess.Popen[str]], request: dict[str, Any]) -> 
 
 def _started(target: str, num_devices: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "experiments.plan.worker", target],
+        tied.command([sys.executable, "-m", "experiments.plan.worker", target]),
         cwd=provenance.ROOT,
         env=worker.environment(num_devices),
         stdin=subprocess.PIPE,

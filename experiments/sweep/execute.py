@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from experiments import tied
 from experiments.interrupt import EXIT_CODES
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch.py"
-TIED = Path(__file__).with_name("tied.py")
 CLUSTER = "SLURM"  # begins the names of what Slurm tells a job
 DEFAULTS = {"time": 24 * 60, "job_name": "cell"}  # of a job of Slurm; time in minutes
 
@@ -28,7 +28,7 @@ def run_cell(arguments: list[str], log: str) -> int:
     Its exit code, below 0 for a signal that killed it. SIGTERM and Ctrl-C are passed on to it meanwhile, and
     then meet what would have met them else.
     """
-    command = [sys.executable, str(TIED), str(os.getpid()), sys.executable, str(LAUNCH), *arguments]
+    command = tied.command([sys.executable, str(LAUNCH), *arguments])
     child: list[subprocess.Popen[bytes]] = []
     early: list[int] = []  # came while there was no child to pass them on to
 

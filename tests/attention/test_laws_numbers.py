@@ -43,7 +43,7 @@ def test_law_6_nothing_gives_nothing(case):
 def test_law_6_no_keys_at_all(case):
     """Queries without a single key see nothing."""
     if not case.variant.capabilities.cross_attention:
-        return
+        pytest.skip("takes no keys of another length")
     result = run(case.variant, inputs(case.variant, length=5, key_length=0), Mask())
     assert (result.output == 0).all()
     assert (result.lse == -np.inf).all()
@@ -89,7 +89,7 @@ def test_law_7_bfloat16_sums_do_not_stop_at_256(case):
     length = 600
     limit = case.variant.limit(length).hyperparameters
     if limit is None or not issubclass(type(case.variant), SoftmaxAttention):
-        return
+        pytest.skip("has no limit, or no softmax")
     variant = dataclasses.replace(case.variant, **limit)
     given = inputs(variant, batch=1, length=length, dtype=jnp.bfloat16)
     given = given.over_tokens(jnp.zeros_like)._replace(value=jnp.ones_like(given.value))

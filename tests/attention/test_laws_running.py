@@ -103,7 +103,7 @@ def test_law_9_a_row_by_itself_equals_the_row_in_a_batch(case):
     causal = case.variant.capabilities.causal
     given, mask = inputs(case.variant), build("holes", causal, BATCH, LENGTH, LENGTH)
     if not honours(case.variant, mask):
-        return
+        pytest.skip("does not take this mask")
     together = forward(case.variant, given, mask)
     for row in range(BATCH):
         alone = given.over_tokens(lambda x, row=row: x[row : row + 1])

@@ -92,11 +92,11 @@ def test_law_10_work_grows_as_claimed(work, name, kind):
     """Linear where the claim has one T; a claim of T^2, or of T times T over something, is not tried."""
     variant = attention.make(name)
     if len(re.findall(r"\bT\b", variant.capabilities.time)) > 1 or "T^2" in variant.capabilities.time:
-        return
+        pytest.skip("claims no linear time")
     lengths = [1024, 4096]
     masks = [build(kind, variant.capabilities.causal, 1, length, length) for length in lengths]
     if not honours(variant, masks[0]):
-        return
+        pytest.skip("does not take this mask")
     done = [
         work(variant, inputs(variant, batch=1, length=length), mask).pairs
         for length, mask in zip(lengths, masks, strict=True)

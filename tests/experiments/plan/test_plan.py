@@ -1,12 +1,15 @@
 """A plan says what the compiler says, for the device here what the run then reports, and never breaks off."""
 
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 import launch
-from experiments import codes, files, measure
+from experiments import codes, files, measure, provenance
 from experiments.model.transformer import DTYPES
 from experiments.plan import devices, mode, pool, roofline, worker
 from tests.experiments.runs import command, record_of
@@ -104,6 +107,27 @@ def test_a_compiler_that_crashes_is_a_result(tmp_path, capsys, monkeypatch):
     answer = planned(tmp_path)["compiled_for"]["cpu"]
     assert answer["reason"] == "the compiler's process ended with -9" and answer["fits"] is None
     assert "failed" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as experiments/tied.py")
+def test_who_stops_a_plan_does_not_wait_for_its_compilers(tmp_path):
+    words = [sys.executable, "launch.py", *command(tmp_path, "--mode=plan", "--target=cpu")]
+    plan = subprocess.Popen(
+        words, cwd=provenance.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (compilers := children(plan.pid)) and plan.poll() is None:
+        time.sleep(0.01)
+    plan.send_signal(signal.SIGTERM)
+    _, error = plan.communicate()
+    assert (plan.returncode, error) == (codes.RESUMABLE, "launch.py: stopped\n")
+    while any(Path(f"/proc/{each}").exists() for each in compilers):
+        time.sleep(0.01)
+    assert not (tmp_path / mode.FOLDER).exists()
+
+
+def children(pid):
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in lists for child in path.read_text().split()]
 
 
 def test_a_compiler_that_finds_no_room_is_a_result(tmp_path, monkeypatch):

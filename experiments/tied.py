@@ -2,7 +2,8 @@
 
     python tied.py PARENT COMMAND...
 
-Else a cell would go on after its sweep was killed, and the sweep, started again, would find it at work.
+Else a cell would go on after its sweep was killed, and the sweep, started again, would find it at work; and a
+compiler, for minutes, after its plan was.
 """
 
 import ctypes
@@ -13,12 +14,17 @@ import sys
 PR_SET_PDEATHSIG = 1  # of prctl(2); it outlasts exec
 
 
-def main(parent: int, command: list[str]) -> None:
+def command(words: list[str]) -> list[str]:
+    """A command that does what `words` do, tied to this process."""
+    return [sys.executable, __file__, str(os.getpid()), *words]
+
+
+def main(parent: int, words: list[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it was gone before
             sys.exit(1)
-    os.execv(command[0], command)
+    os.execv(words[0], words)
 
 
 if __name__ == "__main__":
