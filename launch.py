@@ -8,6 +8,7 @@ after the other, with the same overrides. What is finished is not repeated; at t
 """
 
 import argparse
+import contextlib
 import difflib
 import os
 import signal
@@ -19,8 +20,11 @@ from experiments.interrupt import EXIT_CODES
 
 
 def stop(number, _frame):
-    print("launch.py: stopped", file=sys.stderr)
-    sys.exit(EXIT_CODES[signal.Signals(number)])
+    """At once, and not by sys.exit: within the import of compiled code Python's own end has crashed."""
+    with contextlib.suppress(OSError, RuntimeError):  # nobody reads, or it is in the middle of a line
+        sys.stdout.flush()
+        os.write(2, b"launch.py: stopped\n")
+    os._exit(EXIT_CODES[signal.Signals(number)])
 
 
 def open_closed_streams():
@@ -38,6 +42,7 @@ if __name__ == "__main__":  # before the imports, which take seconds
 
 from configs import base  # noqa: E402
 from experiments.config import settings  # noqa: E402
+from experiments.config.checks import one_line  # noqa: E402
 from experiments.plan import mode as planning  # noqa: E402
 from experiments.running import run  # noqa: E402
 from experiments.sweep import cells  # noqa: E402
@@ -135,13 +140,13 @@ def main(argv: list[str]) -> int:
             profile=options.profile,
         )
     except settings.UsageError as error:
-        print(f"launch.py: {error}", file=sys.stderr)
+        print(f"launch.py: {one_line(error)}", file=sys.stderr)
         return codes.WRONG_USE
     except OSError as error:
         code = run.code_of(error)
         if code is None:
             raise
-        print(f"launch.py: {error}", file=sys.stderr)
+        print(f"launch.py: {one_line(error)}", file=sys.stderr)
         return code
 
 

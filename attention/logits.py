@@ -19,7 +19,9 @@ class Logits:
     def of(cls, variant: Any, head_dim: int) -> "Logits":
         """A variant's scale, 1/sqrt(H) unless given (Vaswani et al. 2017, eq. 1), over its temperature."""
         scale = 1 / math.sqrt(max(head_dim, 1)) if variant.scale is None else variant.scale
-        return cls(scale / variant.temperature, variant.softcap)
+        # An int may be beyond those that jax takes.
+        softcap = None if variant.softcap is None else float(variant.softcap)
+        return cls(scale / variant.temperature, softcap)
 
     def cap(self, x: Float[Array, "*L"]) -> tuple[Float[Array, "*L"], Float[Array, "*L"] | float]:
         """The capped logits and their slope."""

@@ -8,16 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from experiments import files
+from experiments import files, shape
 
 RECORD = "record.json"
 SCHEMA = 2  # of the records that this code writes and compares
 
 Record = dict[str, Any]
-PARTS: dict[str, type] = {
-    **dict.fromkeys(("config", "task", "attention", "memory", "speed", "seeds", "provenance"), dict),
-    **dict.fromkeys(("groups", "not_citable"), list),
-}
 
 # Outcomes of a seed, or of a run.
 FINISHED = "finished"
@@ -47,17 +43,10 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict):
         raise ValueError(f"{folder / RECORD} is not a record")
-    if wrong := _wrong_parts(record):
-        raise ValueError(f"{folder / RECORD} is not a record: {', '.join(wrong)}")
+    # Other schemas are not looked into.
+    if record.get("schema") == SCHEMA and (wrong := shape.wrong(record, shape.RECORD)):
+        raise ValueError(f"{folder / RECORD} is not a record: {wrong}")
     return record
-
-
-def _wrong_parts(record: Record) -> list[str]:
-    """Parts that a record of this schema has and this one has not; other schemas are not looked into."""
-    if record.get("schema") != SCHEMA:
-        return []
-    wrong = [name for name, kind in PARTS.items() if not isinstance(record.get(name), kind)]
-    return wrong or ["seeds"] * (not all(isinstance(entry, dict) for entry in record["seeds"].values()))
 
 
 def find(workdir: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
@@ -172,10 +161,10 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     # Whole lines end with a newline.
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1], 1):
         try:
-            value = json.loads(line)
+            value = files.parsed(line)
         except ValueError as error:
             return parsed, f"{path}:{number} is not JSON: {error}"
-        if not (isinstance(value, dict) and isinstance(value.get("step"), int) and "split" in value):
+        if shape.wrong(value, {"step": int, "split": str}):
             return parsed, f"{path}:{number} has no step or no split"
         parsed.append(value)
     return parsed, None

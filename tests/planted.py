@@ -259,7 +259,7 @@ FAULTS = (
           "weight.astype(value.dtype), value", "weight.astype(value.dtype) * 0 + 1 / key_length, value",
           "laws_matter: differs_from_the_mean and dense"),
     Fault("full does not read its soft cap", 12, "logits.py",
-          "return cls(scale / variant.temperature, variant.softcap)",
+          "return cls(scale / variant.temperature, softcap)",
           "return cls(scale / variant.temperature)", "laws_matter: full.softcap"),
     Fault("pool size read by flops alone", 12, "pooled.py",
           "        spans = self._spans(query.shape[1], key.shape[1], mask.causal)\n        pools, pool",

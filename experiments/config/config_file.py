@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
+from ml_collections.config_dict import RequiredValueError
 
 from experiments.config.checks import UsageError, one_line
 from experiments.fields import Config
@@ -27,8 +28,9 @@ def read_config(path: str) -> Config:
     if not hasattr(module, "get_config") and hasattr(module, SWEEP):
         raise UsageError(f"--config={path}: the file holds a sweep and no get_config")
     config = _called(path, lambda: module.get_config, arguments)
-    if not isinstance(config, ConfigDict):
+    if not isinstance(config, ConfigDict) or isinstance(config, FrozenConfigDict):
         raise UsageError(f"--config={path}: get_config() gives a {type(config).__name__}, not a ConfigDict")
+    _check_named(path, config)
     return config
 
 
@@ -55,6 +57,18 @@ def has_sweep(path: str) -> bool:
     return hasattr(_executed(path)[0], SWEEP)
 
 
+def _check_named(path: str, section: Config, prefix: str = "") -> None:
+    for name in section:
+        if not isinstance(name, str):
+            raise UsageError(f"--config={path}: the field {name!r} is named by no string")
+        try:
+            value = section[name]
+        except RequiredValueError as error:
+            raise UsageError(f"--config={path}: the field {prefix}{name} has no value") from error
+        if isinstance(value, ConfigDict):
+            _check_named(path, value, f"{prefix}{name}.")
+
+
 def _executed(path: str) -> tuple[types.ModuleType, list[str]]:
     """The file's module, and the arguments for its functions."""
     file, colon, argument = path.partition(":")
@@ -69,7 +83,7 @@ def _executed(path: str) -> tuple[types.ModuleType, list[str]]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"--config={path}: {_said(error)}") from error
     return module, [argument] if colon else []
 
@@ -79,7 +93,7 @@ def _called(path: str, find: Callable[[], Callable[..., Any]], arguments: list[s
         function = find()
         takes = _takes(function, arguments)
         result = function(*arguments) if takes else None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"--config={path}: {_said(error)}") from error
     if not takes:
         file, colon, argument = path.partition(":")
@@ -96,7 +110,7 @@ def _takes(function: Callable[..., Any], arguments: list[str]) -> bool:
     return True
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """What went wrong in a config file; of its fields in our words, for ml_collections names none of ours."""
     text = one_line(error)
     if unknown := re.search(r'Key "(\w+)" does not exist', text):

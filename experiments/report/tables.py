@@ -34,11 +34,13 @@ def plan(out: Console, record: Record, schedule: list[tuple[int, float]]) -> Non
     parts = ("arguments", "outputs", "temporaries", "aliased", "total")
     for column in ("compiled memory", *parts):
         cost.add_column(column, justify="left" if column == "compiled memory" else "right")
-    for program in ("forward", "training_step"):
-        memory = record["memory"][program]
-        cost.add_row(program.replace("_", " "), *(in_bytes(memory[part]) for part in parts))
-    out.print(cost)
     train, variant = record["config"]["train"], record["attention"]
+    at_once = {"forward": record["config"]["eval"]["batch_size"], "training_step": train["batch_size"]}
+    for program, sequences in at_once.items():
+        memory = record["memory"][program]
+        head = f"{program.replace('_', ' ')}, {sequences} sequence{'s' * (sequences > 1)}"
+        cost.add_row(head, *(in_bytes(memory[part]) for part in parts))
+    out.print(cost)
     share = record["flops"]["attention"] / record["flops"]["training"]
     out.print(f"FLOPs of one training step: {in_flops(_step_flops(record))}, {share:.0%} of it attention")
     out.print(f"attention: {escape(variant['text'])}, one layer reaches {variant['reach']} tokens back")
@@ -202,7 +204,7 @@ def by_seed(record: Record) -> list[str]:
     metric = record["task"]["primary"]
     entries = sorted(record["seeds"].items(), key=lambda item: int(item[0]))
     shown = [f"{s}: {e['test'][metric]:.4f}" if "test" in e else f"{s}: {e['outcome']}" for s, e in entries]
-    return [f"By seed: {', '.join(shown)}"] if len(shown) > 1 else []
+    return [f"{record['name']}, by seed: {', '.join(shown)}"] if len(shown) > 1 else []
 
 
 def simple_scores(task: dict[str, Any]) -> dict[str, float]:

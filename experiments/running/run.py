@@ -99,8 +99,9 @@ def code_of(error: OSError) -> int | None:
 def _check_device(required: str | None) -> None:
     try:
         platform = jax.devices()[0].platform
-    except RuntimeError as error:
-        raise UsageError(f"no device: {one_line(error)}") from error
+    except (RuntimeError, AssertionError) as error:  # of a platform that has no plugin jax only asserts
+        asked = f" for JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
+        raise UsageError(f"no device{asked}: {one_line(error) or 'jax has none'}") from error
     if required and required != platform:
         raise UsageError(f"--require_device={required}, but jax computes on {platform}")
 
@@ -110,15 +111,26 @@ def alone(folder: Path) -> Iterator[None]:
     """Hold a folder. Raises UsageError if another process does, OSError if there can be none."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:
+        itself = os.open(folder, os.O_RDONLY)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(f"another process is at work in {folder}") from error
-        files.sweep(folder)
-        yield
+            _hold(folder, lock.fileno())
+            with contextlib.suppress(OSError):  # not every file system can
+                _hold(folder, itself)  # somebody may remove the file
+            files.sweep(folder)
+            yield
+        finally:
+            os.close(itself)
+
+
+def _hold(folder: Path, descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(f"another process is at work in {folder}") from error
 
 
 def _plan(out: Console, cell: Cell) -> int:
+    out.print("compiling")
     built = program.build(cell.config, cell.task)
     record = contents.new(cell, built.abstract_state.params)
     record["memory"] = built.memory
@@ -133,7 +145,7 @@ def _plan(out: Console, cell: Cell) -> int:
 
 def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profile: bool) -> int:
     now = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
-    record = _begun(folder) or now
+    record = _begun(folder, cell.identity) or now
     todo = work.left(record, cell.config)
     measured = record["speed"].get("training_step", {}).get("n", 0)
     if 0 < measured < cell.config.eval.timed_steps:
@@ -143,7 +155,7 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
         since = f" (since then: {'; '.join(changes)})" if changes else ""
         out.print(f"{record['outcome']}: {folder}{since}", markup=False)
         _results(out, record, folder)
-        return (_trace(out, cell, folder) if profile else None) or record["exit_code"]
+        return (_trace(out, cell, folder) if profile else None) or EXIT_CODES[record["outcome"]]
     if changes and not allow_changes:
         screen.refuse(out, folder, changes)
         return codes.NOT_COMPARABLE
@@ -174,7 +186,7 @@ def _trace(out: Console, cell: Cell, folder: Path) -> int | None:
     return code
 
 
-def _begun(folder: Path) -> Record | None:
+def _begun(folder: Path, identity: str) -> Record | None:
     """The folder's record, None if it has none. Raises UsageError for one that this code cannot continue."""
     try:
         record = records.read_record(folder)
@@ -184,6 +196,11 @@ def _begun(folder: Path) -> Record | None:
         raise UsageError(
             f"{folder} has a record of schema {record.get('schema')}, and this code writes {records.SCHEMA}; "
             "it is left as it is: give another --workdir"
+        )
+    if record is not None and record["identity"] != identity:
+        raise UsageError(
+            f"the record in {folder} is of {record['name']}-{record['identity']}; it is left as it is: "
+            "give another --workdir"
         )
     return record
 

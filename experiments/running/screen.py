@@ -26,6 +26,9 @@ class _Steady:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
+        except UnicodeEncodeError:  # said with question marks
+            encoding = self._stream.encoding
+            return self._stream.write(text.encode(encoding, "replace").decode(encoding))
         except OSError:
             self._give_up()
             return len(text)
@@ -70,7 +73,7 @@ def banner(out: Console, provenance: dict[str, Any], idle_accelerator: str | Non
 def differences(out: Console, name: str, attention: dict[str, Any], changed: dict[str, Any]) -> None:
     """The run's name, its attention with all fields, and how the config differs from the defaults."""
     fields = ", ".join(f"{field}={value!r}" for field, value in attention.items() if field != "name")
-    out.print(f"[bold]{name}[/]: {attention['name']}({escape(fields)})")
+    out.print(f"[bold]{escape(name)}[/]: {attention['name']}({escape(fields)})")
     out.print(f"Different from the defaults:{'' if changed else ' nothing'}")
     for field, value in changed.items():
         out.print(f"  {field} = {value!r}", markup=False)
@@ -85,7 +88,9 @@ def no_cheaper(out: Console, name: str, length: int) -> None:
 
 def refuse(out: Console, folder: Path, changes: list[str]) -> None:
     """Why a run is not continued, and what can be done."""
-    out.print(f"[bold red]not continued:[/] {folder} was begun with other code, versions or device:")
+    out.print(
+        f"[bold red]not continued:[/] {escape(str(folder))} was begun with other code, versions or device:"
+    )
     for change in changes:
         out.print(f"  {change}", markup=False)
     out.print("Give another --workdir, or --allow_changes to go on (the record will say so).")

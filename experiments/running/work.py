@@ -164,6 +164,7 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
         if set(group) & set(todo):
             count = len(group)
             if count not in built:
+                work.report.note(f"compiling {count} seeds at once")
                 built[count] = program.build(config, work.cell.task, count)
                 if reason := shortage(built[count]):
                     return f"{count} seeds that began together: {reason}"

@@ -8,7 +8,7 @@ from typing import Any
 from experiments import records
 from experiments.config import config_file, settings
 from experiments.config.checks import UsageError, check_data
-from experiments.fields import Config
+from experiments.fields import Config, flat
 from experiments.records import Record
 from experiments.running import work
 
@@ -81,6 +81,18 @@ def check_all_data(cells: list[Cell]) -> None:
                 check_data(task)
             except UsageError as error:
                 raise UsageError(f"{cell.name}: {error}") from error
+
+
+def distinctions(cells: list[Cell]) -> dict[str, str]:
+    """By a cell's name, what sets it apart from other cells of the same config.name; "" if there are none."""
+    flats = {cell.name: flat(cell.config) for cell in cells}
+    texts = {}
+    for cell in cells:
+        own = flats[cell.name]
+        others = [each for each in flats.values() if each["name"] == own["name"]]
+        fields = [field for field in own if any(each.get(field) != own[field] for each in others)]
+        texts[cell.name] = ", ".join(f"{field}={own[field]}" for field in fields)
+    return texts
 
 
 def is_done(cell: Cell, record: Record | None) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import signal
 import time
 from collections.abc import Iterator
@@ -43,14 +44,22 @@ class Sweep:
         """Where what a cell says is kept."""
         return self.folder.absolute() / f"{cell.name}.log"
 
+    @functools.cached_property
+    def distinctions(self) -> dict[str, str]:
+        return described.distinctions(self.cells)
+
     def line(self, cell: Cell, text: str) -> str:
         return f"[{self.cells.index(cell) + 1}/{len(self.cells)}] {cell.name}: {text}"
 
 
 def left(sweep: Sweep) -> int:
     """Show the cells and what is left of each. Exit code 0."""
-    rows = [[cell.name, described.left(cell, cell.record(sweep.workdir))] for cell in sweep.cells]
-    screen.console().print(tables.plain(["cell", "left"], rows, left=("cell", "left")))
+    rows = [
+        [cell.name, sweep.distinctions[cell.name], described.left(cell, cell.record(sweep.workdir))]
+        for cell in sweep.cells
+    ]
+    heads = ["cell", "with", "left"]
+    screen.console().print(tables.plain(heads, rows, left=heads))
     return codes.DONE
 
 
@@ -67,6 +76,7 @@ def start(sweep: Sweep, executor: str, parameters: str) -> int:
         except ValueError as error:
             raise UsageError(str(error)) from error
         out, ended = screen.console(), {}
+        out.print(f"what each cell says: {sweep.folder}/<cell>.log", markup=False)
         jobs = _submitted(out, sweep, chosen, ended)
         _await(out, sweep, jobs, ended, received)
         if received:
@@ -101,7 +111,8 @@ def _await(
     """Put into `ended` how each job ended, one after the other, until a signal is received."""
     began, before = time.monotonic(), len(ended)
     for cell in (cell for cell in sweep.cells if cell.name in jobs):
-        out.print(sweep.line(cell, "begins"), markup=False)
+        unlike = sweep.distinctions[cell.name]
+        out.print(sweep.line(cell, f"begins{unlike and ', ' + unlike}"), markup=False)
         since = time.monotonic()
         code, reason = _result(jobs[cell.name], received)
         if received:

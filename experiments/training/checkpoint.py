@@ -54,7 +54,7 @@ class Restored:
 def steps(folder: Path) -> list[int]:
     """Steps that have a checkpoint, ascending."""
     try:
-        names = [name for name in os.listdir(folder) if name.isdigit()]
+        names = [name for name in os.listdir(folder) if name.isascii() and name.isdigit()]
     except FileNotFoundError:
         return []
     return sorted(int(name) for name in names if _path(folder, int(name)).name == name)

@@ -96,9 +96,10 @@ def test_the_greatest_soft_cap_caps_nothing():
     """A greater one, which float32 still holds, took all logits to 0."""
     assert "at most 1e+30" in refusal(Dense(), "softcap", 1e38)
     given = inputs(Dense())
-    capped, free = (forward(Dense(softcap=softcap), given, Mask()) for softcap in (1e30, None))
-    for one, other in zip(capped, free, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    large, of_int, free = (forward(Dense(softcap=softcap), given, Mask()) for softcap in (1e30, 10**20, None))
+    for capped in (large, of_int):
+        for one, other in zip(capped, free, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_a_rate_next_to_one_drops_all():

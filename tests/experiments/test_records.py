@@ -97,7 +97,10 @@ def test_metrics_rewind_by_split_and_lose_a_torn_tail(tmp_path):
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    for broken in ("broken", "5", '{"split": "train"}'):
+    for broken in (
+        "broken", "5", '{"split": "train"}', '{"step": 1, "split": []}',
+        '{"step": 1, "split": "train", "loss": NaN}', "[" * 100_000,
+    ):  # fmt: skip
         path.write_text(f'{{"step": 1, "split": "train"}}\n{broken}\n{{"step": 2, "split": "train"}}\n')
         before = path.read_bytes()
         with pytest.raises(ValueError, match=r"metrics.jsonl:2"):
@@ -119,9 +122,16 @@ def test_lost_lines_are_noticed(tmp_path):
     assert "has 1 lines up to there, and had 2" in complaint and len(records.read(path)) == 1
 
 
-def test_a_record_without_its_parts_is_named(tmp_path):
-    for number, text in enumerate(('{"schema": 2}', '{"schema": 2, "seeds": null}')):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "record.json").write_text(text)
-    found, complaints = records.find(tmp_path)
-    assert not found and len(complaints) == 2 and "0/record.json is not a record: config" in complaints[0]
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"schema": 2}', "is not a record: there is no name"),
+        ("[]", "is not a record"),
+        ("[" * 100_000, "is not JSON: nested too deeply"),
+    ],
+)
+def test_a_record_without_its_parts_is_named(tmp_path, text, words):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "record.json").write_text(text)
+    found, (complaint,) = records.find(tmp_path)
+    assert not found and complaint.startswith(f"{tmp_path / 'run' / 'record.json'} {words}")

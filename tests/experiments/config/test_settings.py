@@ -178,6 +178,21 @@ def test_only_overrides_are_understood():
             ": 'full'}, 'task': {'name': 'bytes'}})",
             "config.name is missing",
         ),
+        ("import sys\nsys.exit(0)", "SystemExit: 0"),
+        ("def get_config(): exit('bye')", "SystemExit: bye"),
+        (
+            "from ml_collections import FrozenConfigDict\ndef get_config(): return FrozenConfigDict()",
+            "gives a FrozenConfigDict, not a ConfigDict",
+        ),
+        (
+            "from ml_collections import ConfigDict\ndef get_config(): return ConfigDict({'train': {3: 1}})",
+            "the field 3 is named by no string",
+        ),
+        (
+            "from ml_collections import ConfigDict, config_dict\ndef get_config():\n"
+            "    return ConfigDict({'train': {'steps': config_dict.required_placeholder(int)}})",
+            "the field train.steps has no value",
+        ),
     ],
 )
 def test_files_that_are_no_configs(tmp_path, text, words):

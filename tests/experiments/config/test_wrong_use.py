@@ -36,6 +36,7 @@ TRIED = [
     ([WINDOW, "stray"], ["stray", "--config.field=value"]),
     ([WINDOW, "--config.train.steps", "5"], ["'--config.train.steps' has no value"]),
     ([WINDOW, "-x"], ["-x"]),
+    ([WINDOW + "\nb.py"], ["no file"]),
     ([WINDOW, "--dry-run"], ["--dry-run", "did you mean --dry_run?"]),
     ([WINDOW, "--dryrun"], ["--dryrun", "did you mean --dry_run?"]),
     ([WINDOW, "--wrkdir=runs"], ["no --wrkdir; did you mean --workdir?"]),

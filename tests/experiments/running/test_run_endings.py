@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 
 import launch
 from experiments import measure, records
-from experiments.running import screen
+from experiments.config import settings
+from experiments.running import run, screen
 from experiments.training import checkpoint, fit, program
 from tests.experiments.runs import ROOT, command, lasting, only_folder, record_of, stopping_at
 
@@ -310,3 +312,27 @@ def test_two_processes_do_not_share_a_run(undisturbed, capsys):
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert launch.main(command(undisturbed)) == 2
     assert "another process" in capsys.readouterr().err
+
+
+def test_nor_if_somebody_removes_the_lock(undisturbed, capsys):
+    folder = only_folder(undisturbed)
+    with run.alone(folder):
+        (folder / ".lock").unlink()
+        assert launch.main(command(undisturbed)) == 2
+    assert "another process" in capsys.readouterr().err
+    assert launch.main(command(undisturbed)) == 0
+
+
+def test_a_record_of_another_config_is_left_as_it_is(undisturbed, tmp_path, capsys):
+    """Somebody has renamed the folder."""
+    folder = only_folder(undisturbed)
+    other = command(tmp_path, train__steps=3)
+    config = settings.load(
+        other[0].removeprefix("--config="), [w for w in other if w.startswith("--config.")]
+    )
+    moved = tmp_path / f"{config.name}-{settings.identity(config)}"
+    shutil.copytree(folder, moved)
+    before = (moved / "record.json").read_bytes()
+    assert launch.main(other) == 2
+    assert f"the record in {moved} is of {folder.name}" in capsys.readouterr().err
+    assert (moved / "record.json").read_bytes() == before

@@ -21,7 +21,7 @@ def test_new_seeds_are_added_and_old_ones_kept(tmp_path, capsys):
     assert len({entry["sha256"]["params"] for entry in second["seeds"].values()}) == 3
     assert second["config"]["seeds"] == [0, 1, 2] and second["summary"]["test"]["accuracy"]["n"] == 3
     assert second["groups"] == [[0], [1, 2]] and second["differences"]["seeds"] == [0, 1, 2]
-    assert "By seed: 0: " in capsys.readouterr().out
+    assert ", by seed: 0: " in capsys.readouterr().out
 
 
 def test_seeds_at_once_are_the_seeds_one_by_one(tmp_path):
