@@ -37,7 +37,8 @@ def get_config() -> Any:
     model.init_std = 0.02  # of the embeddings, and of the matrices if init is normal
     model.max_length = optional(None)  # longest input where something depends on it; None: the task's longest
     model.compute_dtype = "float32"  # float32, bfloat16; parameters are float32
-    model.remat = False  # recompute a layer's activations in the backward pass instead of keeping them
+    # Recompute a layer's activations in the backward pass instead of keeping them. On a CPU XLA holds both.
+    model.remat = False
 
     optimizer = config.optimizer = ConfigDict()  # AdamW
     optimizer.learning_rate = 6e-3  # the highest; not used where there is a grid
@@ -71,9 +72,8 @@ def get_config() -> Any:
     )  # stop after so many validations in a row without a better one; None: never
     train.label_smoothing = 0.0  # share of the target that is spread over all classes
     train.entropy_penalty = 0.0  # times the mean entropy of the attention weights, added to the loss
-    train.seeds_at_once = optional(
-        None
-    )  # seeds that train as one program; None: as many as there is room for
+    # Seeds that train as one program; None: as many as there is room for, on a CPU one.
+    train.seeds_at_once = optional(None)
     train.deterministic = True  # the same bits each time, on a GPU too; speed is measured without it
 
     mesh = config.mesh = ConfigDict()  # devices: data x sequence of them, each with all parameters

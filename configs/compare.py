@@ -20,7 +20,6 @@ RECALL = {
     "task.length": 64,
     "task.num_pairs": 16,
     "train.steps": 200,
-    "train.seeds_at_once": 1,
 }
 
 

@@ -13,7 +13,9 @@ from experiments.running.contents import Cell, Record
 from experiments.training import checkpoint, grid, layout, program
 from experiments.training.fit import Fit, Report, checkpoints, fit
 
-AT_ONCE = 16  # seeds that train as one program at the most, where the config does not say
+# Seeds that train as one program at the most, where the config does not say. On a CPU one: what fills its
+# cores already goes no faster together.
+AT_ONCE = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +156,8 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
     ]
     grouped = {seed for group in record["groups"] for seed in group}
     fresh = [seed for seed in todo if seed not in grouped]
-    most = 1 if layout.num_devices(config) > 1 else AT_ONCE
+    alone = jax.devices()[0].platform == "cpu" or layout.num_devices(config) > 1
+    most = 1 if alone else AT_ONCE
     size = min(config.train.seeds_at_once or most, max(1, len(fresh)))
     while fresh and size > 1 and _too_much(work, size, built):
         size = (size + 1) // 2

@@ -12,11 +12,16 @@ HERE = provenance.gather()
 
 
 def test_savings_are_shares_of_the_first_row():
-    def row(temporaries, seconds):
-        return {"memory": {"temporaries": temporaries}, "seconds": {"median": seconds}, "provenance": HERE}
+    def row(here, there, seconds):
+        planned = {name: {"memory": {"training_step": {"temporaries": there}}} for name in savings.TARGETS}
+        return {
+            "memory": {"temporaries": here}, "compiled_for": planned,
+            "seconds": {"median": seconds}, "provenance": HERE,
+        }  # fmt: skip
 
-    text = savings.page({"first": row(2**20, 0.2), "other": row(2**18, 0.3)})
-    assert "| other | 256 KiB | 0.25x | 300 | 1.5x |" in text and "jax " in text
+    text = savings.page({"first": row(2**20, 2**21, 0.2), "other": row(2**18, 2**20, 0.3)})
+    assert "| other | 1 MiB (0.50x) | 1 MiB (0.50x) | 256 KiB (0.25x) | 300 (1.50x) |" in text
+    assert "jax " in text
 
 
 def test_rows_of_savings_are_configs_and_every_row_is_another():
