@@ -3,9 +3,9 @@
     pip install -e '.[data]'
     python launch.py --config=configs/text.py:window
 
-Measured on 2 cores with seed 0: `full` has 72.5% of the test split right after 600 steps of 1.2 seconds (12
-minutes, and the validations), `window` (128 bytes) 72.0% after as many of 0.76 (8 minutes); logistic
-regression on how often each byte occurs, 65.3%.
+Measured on 2 cores with seed 0: `full` has 72.5% of the test split right after 600 steps, `window` (128
+bytes) 71.7%; logistic regression on how often each byte occurs, 65.3%. The whole command, with compilation,
+speed, validations and test, takes 13 minutes for `full` and 10 for `window`.
 """
 
 from ml_collections import ConfigDict
