@@ -2,8 +2,8 @@
 
 python launch.py --config=configs/induction.py:window
 
-Measured on 2 cores with seed 0, in half a minute: `full` is solved after 150 steps, and as well at 64, 256 and
-512 tokens.
+Measured on 2 cores with seed 0, in half a minute: `full` is solved after 150 steps, and as well at 64, 256
+and 512 tokens.
 """
 
 from configs import recall
