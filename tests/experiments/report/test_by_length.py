@@ -1,7 +1,8 @@
 """Tables by length and by task, of records made by hand."""
 
 from experiments import records
-from experiments.sweep import scaling, table
+from experiments.report import by_length
+from experiments.sweep import table
 from tests.experiments.report.test_tables import complete
 
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -29,13 +30,13 @@ def sweep():
 
 
 def rows(found):
-    (group,) = scaling.groups(found)
-    return {heads[0]: {row[0]: row[1:] for row in lines} for heads, lines in scaling.parts(group)}
+    (group,) = by_length.groups(found)
+    return {heads[0]: {row[0]: row[1:] for row in lines} for heads, lines in by_length.parts(group)}
 
 
 def test_exponents_crossovers_and_what_does_not_fit():
     found = rows(sweep())
-    assert list(found) == [*scaling.QUANTITIES, "below `full` from length"]
+    assert list(found) == [*by_length.QUANTITIES, "below `full` from length"]
     for program in ("forward, ms", "training step, ms"):
         assert found[program]["`full`"] == ["1.049", "4.194", "16.78", "67.11", "", "n^2.00 (3 points)"]
         assert found[program]["`linear`"][-2:] == ["out of memory (compiled)", "n^1.00 (3 points)"]
@@ -48,7 +49,7 @@ def test_exponents_crossovers_and_what_does_not_fit():
 
 
 def test_long_times_have_no_exponent():
-    assert [scaling._in_milliseconds(seconds) for seconds in (0.012345, 26.15)] == ["12.35", "26,150"]
+    assert [by_length._in_milliseconds(seconds) for seconds in (0.012345, 26.15)] == ["12.35", "26,150"]
 
 
 def test_only_what_differs_in_attention_and_length_is_put_together():
@@ -56,10 +57,10 @@ def test_only_what_differs_in_attention_and_length_is_put_together():
     found[0]["config"]["model"]["num_heads"] = 2
     found[1]["provenance"]["machine"]["processor"] = "abacus"
     found[2]["not_citable"] = ["the working tree differed"]
-    (group,) = scaling.groups(found)
+    (group,) = by_length.groups(found)
     assert len(group) == len(found) - 2
-    assert "1 of 7 cells are not citable." in scaling.note(group)
-    assert scaling.groups(found[:1]) == scaling.groups(found[:2]) == []
+    assert "1 of 7 cells are not citable." in by_length.note(group)
+    assert by_length.groups(found[:1]) == by_length.groups(found[:2]) == []
 
 
 def test_measured_cells_are_in_the_tables_by_length_and_trained_ones_in_their_tasks():
@@ -80,5 +81,5 @@ def test_older_records_and_steps_that_flops_pay_for_are_put_together_too():
     old, new = sweep(), sweep()
     for record in new:
         record["config"]["train"] = record["config"]["train"] | {"flops": None}
-    (group,) = scaling.groups([*old[:3], *new[3:]])
+    (group,) = by_length.groups([*old[:3], *new[3:]])
     assert len(group) == len(old)

@@ -61,11 +61,23 @@ def parts(group: list[Record]) -> list[tuple[list[str], list[list[str]]]]:
         for name, row in rows.items():
             known = _values(row, value)
             cells = [_cell(row.get(length), known.get(length), shown) for length in lengths]
-            lines.append([f"`{name}`", *cells, _grows(known)])
+            lines.append([f"`{name}`", *cells, grows(known)])
         made.append(([title, *(f"{length:,}" for length in lengths), "grows as"], lines))
     if BASELINE in rows and len(rows) > 1:
         made.append((["below `full` from length", *QUANTITIES], _crossovers(rows)))
     return made
+
+
+def series(group: list[Record]) -> dict[str, dict[str, Values]]:
+    """By quantity and attention, its values by length: seconds or bytes."""
+    return {
+        _unit(name): {text: _values(row, value) for text, row in _rows(group).items()}
+        for name, (value, _) in QUANTITIES.items()
+    }
+
+
+def _unit(name: str) -> str:
+    return name.replace(", ms", ", seconds").replace(", temporaries", ", bytes of temporaries")
 
 
 def title(group: list[Record]) -> str:
@@ -127,7 +139,8 @@ def _cell(record: Record | None, value: float | None, shown: Callable[[float], s
     return compare.result(record) if value is None else shown(value)
 
 
-def _grows(known: Values) -> str:
+def grows(known: Values) -> str:
+    """The exponent fitted to the longer half of the lengths, in a phrase; "" if they are too few."""
     lengths = list(known)[-max(FEWEST, (len(known) + 1) // 2) :]
     slope = growth.exponent(lengths, [known[length] for length in lengths])
     return "" if slope is None else f"n^{slope:.2f} ({len(lengths)} points)"
