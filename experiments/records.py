@@ -49,6 +49,17 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     return record
 
 
+def demanded(path: Path) -> Record:
+    """The record of a run, by its folder or file. Raises OSError or ValueError, naming it, without one."""
+    folder = path.parent if path.name == RECORD else path
+    record = read_record(folder)
+    if record is None:
+        raise ValueError(f"there is no {RECORD} in {folder}")
+    if record.get("schema") != SCHEMA:
+        raise ValueError(f"{folder} has a record of schema {record.get('schema')}, not {SCHEMA}")
+    return record
+
+
 def find(workdir: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
     """Every run's folder in `workdir` with its record, and a line for each one that cannot be read."""
     found, complaints = [], []

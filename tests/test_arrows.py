@@ -24,7 +24,7 @@ ROOMS = (
     ("training",),
     ("report",),
     ("running",),
-    ("benchmark", "plan", "sweep"),
+    ("benchmark", "cite", "plan", "reproduce", "sweep"),
 )
 LIBRARY_OF_ATTENTION = {"jax", "numpy", "jaxtyping"}
 

@@ -16,6 +16,7 @@ CONFIDENCE = 0.95
 LEAST_PAIRS = 8  # seeds in common below which "A beats B" is not tested
 NOT_CITABLE = "not citable"
 NOT_TRAINED = "not trained"
+EQUAL = "equal in every seed"
 ROUNDING = 1e-4  # of a score, or of 1 if that is more: what the order of additions alone can change
 
 
@@ -179,7 +180,7 @@ def _claim(one: Record, other: Record) -> dict[str, Any]:
     untested = _untested(one, other)
     p = None if untested else paired(ours, theirs)
     if p is None and not untested:
-        untested = "all seeds differ alike" if by["mean"] else "equal in every seed"
+        untested = "all seeds differ alike" if by["mean"] else EQUAL
     ahead = by["mean"] or 0.0
     better, worse = (one, other) if ahead >= 0 else (other, one)
     doubtful = {
@@ -242,12 +243,19 @@ def table(this: Record, others: Sequence[Record]) -> tuple[list[dict[str, Any]],
             refused.setdefault(reasons, []).append(f"{other.get('name')}-{other.get('identity')}")
         else:
             kept.append(other)
-    metric = this["task"]["primary"]
     own = claims([this, *kept])[: len(kept)]  # pairs with this record come first, in the others' order
-    pairs = zip([this, *kept], [None, *own], strict=True)
-    rows = [_row(this, record, metric, claim) for record, claim in pairs]
     lines = [f"{', '.join(names)}: {reasons}" for reasons, names in refused.items()]
-    return _ranked(rows, this["task"]), lines
+    return ranked([this, *kept], [None, *own]), lines
+
+
+def ranked(group: Sequence[Record], made: Sequence[dict[str, Any] | None] = ()) -> list[dict[str, Any]]:
+    """Rows as `table` has them, of records that may stand in one: `made` is the claim of each, if any.
+
+    What is said of a record is seen from the first one.
+    """
+    this, metric = group[0], group[0]["task"]["primary"]
+    pairs = zip(group, made or [None] * len(group), strict=True)
+    return _ranked([_row(this, record, metric, claim) for record, claim in pairs], this["task"])
 
 
 def _row(this: Record, record: Record, metric: str, claim: dict[str, Any] | None) -> dict[str, Any]:

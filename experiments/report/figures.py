@@ -45,18 +45,24 @@ def results(folder: Path, path: Path) -> None:
 
 def longest(record: dict[str, Any], path: Path) -> None:
     """The longest sequence of each variant that trains on each target, from a plan's record."""
+    count = len(record["longest"])
+    figure, axes = plt.subplots(figsize=(max(5.5, 1.1 * count), 4.2), layout="constrained")
+    draw_longest(axes, record)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def draw_longest(axes: Axes, record: dict[str, Any]) -> None:
+    """`longest`, on axes that are there."""
     found = record["longest"]
-    figure, axes = plt.subplots(figsize=(max(5.5, 1.1 * len(found)), 4.2), layout="constrained")
     for name in dict.fromkeys(name for by_name in found.values() for name in by_name):
         lengths = [by_name[name]["length"] or math.nan for by_name in found.values()]
-        axes.plot(range(len(found)), lengths, label=name, linestyle="none", **_style(name))
+        axes.plot(range(len(found)), lengths, label=name, linestyle="none", **style(name))
     axes.set_yscale("log", base=2)
     axes.set_xticks(range(len(found)), list(found), rotation=30, ha="right")
     axes.set(ylabel="tokens", title="the longest sequence that trains, compiled for each device")
-    axes.grid(axis="y", color="0.9")
+    axes.grid(axis="y", alpha=0.3)
     axes.legend(fontsize=8)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
 
 
 def _learning_curves(axes: Axes, runs: list[tuple[Path, Record]]) -> None:
@@ -68,7 +74,7 @@ def _learning_curves(axes: Axes, runs: list[tuple[Path, Record]]) -> None:
             lines = records.read(at / f"seed-{seed}" / "metrics.jsonl")
             course = [line for line in lines if line["split"] == "validation"]
             steps, scores = [line["step"] for line in course], [line[task["primary"]] for line in course]
-            (line,) = axes.plot(steps, scores, **_style(record["attention"]["name"]))
+            (line,) = axes.plot(steps, scores, **style(record["attention"]["name"]))
             line.set(label=None if number else name, linewidth=1.5 / math.sqrt(len(record["seeds"])))
     for name, value in task["baselines"].items():
         axes.axhline(value, color="0.6", linewidth=0.8, linestyle=":")
@@ -87,7 +93,7 @@ def _time_by_length(axes: Axes, path: Path) -> None:
             [cell["length"] for cell in own],
             [cell["gradient"]["seconds"]["median"] for cell in own],
         )
-        axes.loglog(lengths, seconds, label=name, **_style(name))
+        axes.loglog(lengths, seconds, label=name, **style(name))
     axes.set(
         xlabel="length",
         ylabel="seconds, forward and backward",
@@ -96,7 +102,7 @@ def _time_by_length(axes: Axes, path: Path) -> None:
     axes.legend(fontsize=8)
 
 
-def _style(name: str) -> dict[str, Any]:
+def style(name: str) -> dict[str, Any]:
     """The same for a variant in every picture; black for what is not one of ours."""
     known = attention.names()
     index = known.index(name) if name in known else -1

@@ -120,7 +120,7 @@ def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):
     )
     figures.results(tmp_path, tmp_path / "made" / "picture.png")
     assert (tmp_path / "made" / "picture.png").stat().st_size > 10_000
-    styles = [figures._style(name)["color"] for name in (*attention.names(), peers.BASELINE)]
+    styles = [figures.style(name)["color"] for name in (*attention.names(), peers.BASELINE)]
     assert len(set(styles)) == len(styles)
 
 

@@ -1,0 +1,58 @@
+"""All that folders of runs hold: records, plans, a benchmark."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from experiments import files, records
+from experiments.records import Record
+
+PLANS, PERFORMANCE = "plans", "performance.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Runs with their folders, plans, and a line for each file that could not be read."""
+
+    runs: list[tuple[Path, Record]]
+    plans: list[dict[str, Any]]
+    complaints: list[str]
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for _, record in self.runs]
+
+    @property
+    def longest(self) -> list[dict[str, Any]]:
+        """Plans that asked for the longest sequences."""
+        return [plan for plan in self.plans if plan.get("longest")]
+
+
+def gather(folders: list[Path]) -> Found:
+    """What is in folders that hold runs. Raises ValueError for one that is no folder, or where nothing is."""
+    runs, plans, complaints = [], [], []
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is no folder")
+        found, wrong = records.find(folder)
+        for path, record in found:
+            if record.get("schema") == records.SCHEMA:
+                runs.append((path, record))
+            else:
+                wrong.append(f"{path} has a record of schema {record.get('schema')}, not {records.SCHEMA}")
+        complaints += wrong
+        for path in sorted((folder / PLANS).glob("*.json")):
+            try:
+                plans.append(_plan(path))
+            except (OSError, ValueError) as error:
+                complaints.append(str(error))
+    if not runs and not plans:
+        raise ValueError(f"no run is in {', '.join(map(str, folders))}")
+    return Found(runs, plans, complaints)
+
+
+def _plan(path: Path) -> dict[str, Any]:
+    plan = files.read_json(path)
+    if not isinstance(plan, dict) or not {"name", "devices", "provenance"} <= plan.keys():
+        raise ValueError(f"{path} is not a plan")
+    return plan

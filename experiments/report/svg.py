@@ -1,0 +1,82 @@
+"""Charts as pictures: within a page in its colours, light or dark, and as files for a paper."""
+
+import contextlib
+import html
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from experiments import files
+from experiments.report.charts import Chart
+
+# Colours that stand for the page's own, whatever they are; nothing else is drawn in them.
+INK, LINE = "#010203", "#010204"
+OF_PAGE = {INK: "var(--ink)", LINE: "var(--line)"}
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",  # text stays text: it can be searched, and is drawn in the page's font
+    "pdf.fonttype": 42,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.grid": True,
+    "legend.fontsize": 8,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "legend.facecolor": "none",
+}
+IN_PAGE: dict[str, Any] = {
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("grid.color", "legend.edgecolor"), LINE),
+}
+SIZE = (5.2, 3.6)  # inches
+NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+
+
+@contextlib.contextmanager
+def _drawn(chart: Chart, style: dict[str, Any]) -> Iterator[Figure]:
+    # The title keeps a figure's identifiers apart from those of others in the page.
+    settings: Any = STYLE | style | {"svg.hashsalt": chart.title}
+    with matplotlib.rc_context(settings):
+        figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
+        try:
+            chart.draw(axes)
+            yield figure
+        finally:
+            plt.close(figure)
+
+
+def inline(chart: Chart) -> str:
+    """A chart as an element of a page."""
+    out = io.StringIO()
+    with _drawn(chart, IN_PAGE) as figure:
+        figure.savefig(out, format="svg", metadata=NO_METADATA)
+    text = re.sub(r"<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)
+    for stand_in, own in OF_PAGE.items():
+        text = text.replace(stand_in, own)
+    head, _, body = text[text.index("<svg") :].partition(">")
+    head = re.sub(r'\s(width|height)="[^"]*"', "", head)
+    told = f"<title>{html.escape(chart.title)}</title><desc>{html.escape(chart.told)}</desc>"
+    label = html.escape(f"{chart.title}. {chart.told}")
+    return f'{head} role="img" aria-label="{label}">{told}{body}'
+
+
+def save(chart: Chart, folder: Path) -> list[Path]:
+    """A chart as SVG and PDF, named by its title; what was written."""
+    name = re.sub(r"\W+", "-", chart.title).strip("-")
+    paths = []
+    for kind, metadata in (("svg", NO_METADATA), ("pdf", {"CreationDate": None})):
+        out = io.BytesIO()
+        with _drawn(chart, {}) as figure:
+            figure.savefig(out, format=kind, metadata=metadata)
+        paths.append(folder / f"{name}.{kind}")
+        files.write(paths[-1], out.getvalue())
+    return paths
