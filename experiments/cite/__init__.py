@@ -1,0 +1,1 @@
+"""Numbers as they are quoted: one sentence and a BibTeX entry for each run."""

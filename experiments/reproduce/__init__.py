@@ -1,0 +1,1 @@
+"""A record made again: by which commands, and whether it agrees."""

@@ -1,0 +1,94 @@
+"""A record says how it is made again, and what then agrees."""
+
+import copy
+import shlex
+
+import pytest
+
+import launch
+from experiments import files, provenance
+from experiments.reproduce import __main__ as command
+from experiments.reproduce import agreement, steps
+from tests.experiments.runs import only_folder, record_of
+
+RESULTS = provenance.ROOT / "results"
+
+
+def result(name):
+    (path,) = RESULTS.glob(f"{name}-*/record.json")
+    return files.read_json(path)
+
+
+def test_the_commands(capsys):
+    record = result("recall-lsh")
+    (folder,) = RESULTS.glob("recall-lsh-*")
+    assert command.main([str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"git checkout {record['provenance']['git']['commit']}" in lines
+    assert any(line.startswith("pip install -e . jax==0.10.2 jaxlib==0.10.2") for line in lines)
+    (run,) = (shlex.split(line) for line in lines if line.startswith("python launch.py"))
+    assert run[1:] == [
+        "launch.py", "--config=configs/recall.py:lsh", "--config.eval.timed_steps=0",
+        "--config.seeds=(0,1,2,3,4,5,6,7)", "--workdir=again",
+    ]  # fmt: skip
+    assert lines[-1].endswith(f"--against again/recall-lsh-{record['identity']}")
+
+
+def test_what_was_not_in_a_commit_is_said():
+    record = result("window128")
+    record["provenance"]["git"] |= {"dirty": True, "status": [" M attention/window.py"]}
+    record["provenance"]["environment"] = {"XLA_FLAGS": "--a=b c"}
+    lines = steps.steps(record, "runs/x")
+    assert any("M attention/window.py" in line and line.startswith("#") for line in lines)
+    assert "export XLA_FLAGS='--a=b c'" in lines
+    record["provenance"]["git"] = None
+    assert any("no git checkout" in line for line in steps.steps(record, "runs/x"))
+
+
+def test_a_run_made_again_agrees_bit_for_bit(undisturbed, tmp_path, capsys):
+    """By the command that its record gives."""
+    first = record_of(undisturbed)
+    words = [word.replace("=again", f"={tmp_path}/again") for word in steps.argv(first)]
+    assert words[0] == "launch.py" and launch.main(words[1:]) == 0
+    capsys.readouterr()
+    again = only_folder(tmp_path / "again")
+    assert command.main([str(only_folder(undisturbed)), "--against", str(again)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == agreement.SAME
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"), [(1e-6, agreement.CLOSE), (0.01, agreement.CLOSE), (1.0, agreement.APART)]
+)
+def test_scores_may_differ_within_the_interval(change, verdict):
+    first = result("recall-lsh")
+    again = copy.deepcopy(first)
+    again["seeds"]["3"]["test"]["accuracy"] += change
+    again["provenance"]["packages"]["jax"] = "0.0.1"
+    found = agreement.agreement(first, again)
+    assert found.verdict == verdict and "jax: was 0.10.2, is 0.0.1" in found.lines
+
+
+def test_one_seed_may_differ_by_rounding_alone():
+    first = result("window128")
+    for change, verdict in ((1e-6, agreement.CLOSE), (0.01, agreement.APART)):
+        again = copy.deepcopy(first)
+        again["seeds"]["0"]["test"]["bits_per_byte"] += change
+        assert agreement.agreement(first, again).verdict == verdict
+
+
+def test_a_seed_that_diverged_only_once_does_not_agree():
+    first = result("recall-lsh")
+    again = copy.deepcopy(first)
+    again["seeds"]["3"] = {"outcome": "diverged"}
+    del again["seeds"]["4"]
+    found = agreement.agreement(first, again)
+    assert found.verdict == agreement.APART
+    assert "seeds 4 were not made again" in found.lines and "seed 3: was finished, is diverged" in found.lines
+
+
+def test_what_is_no_run_and_another_config_are_one_line(tmp_path, capsys):
+    (one,), (other,) = RESULTS.glob("recall-lsh-*"), RESULTS.glob("window128-*")
+    for words in ([str(tmp_path)], [str(one), "--against", str(other)]):
+        assert command.main(words) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("reproduce: ") and error.count("\n") == 1
