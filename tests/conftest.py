@@ -1,6 +1,7 @@
 """Set up before anything of ours is imported: shapes checked, jax on the CPU, nothing random."""
 
 import gc
+import importlib.metadata
 import os
 import shutil
 import tempfile
@@ -9,10 +10,13 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # in name; for what is shared among several
 # Compiling is nearly all that the tests do, and what they run is small: it need not be fast.
+# A version that does not know a flag ends there and then.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+    " --xla_cpu_parallel_codegen_split_count=1"
+    + " --xla_cpu_use_fusion_emitters=false"
+    * importlib.metadata.version("jaxlib").startswith("0.10."),
 )
 
 # Both workers of pytest -n 2, and the processes that tests start, compile much the same: they inherit this.
