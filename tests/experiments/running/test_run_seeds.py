@@ -20,7 +20,7 @@ def test_new_seeds_are_added_and_old_ones_kept(tmp_path, capsys):
     assert second["seeds"]["0"] == first["seeds"]["0"] and second["seeds"]["1"]["outcome"] == "finished"
     assert len({entry["sha256"]["params"] for entry in second["seeds"].values()}) == 3
     assert second["config"]["seeds"] == [0, 1, 2] and second["summary"]["test"]["accuracy"]["n"] == 3
-    assert second["groups"] == [[0], [1, 2]] and second["differences"]["seeds"] == [0, 1, 2]
+    assert second["groups"] == [[0], [1], [2]] and second["differences"]["seeds"] == [0, 1, 2]
     assert ", by seed: 0: " in capsys.readouterr().out
 
 
@@ -48,12 +48,13 @@ def test_seeds_at_once_are_the_seeds_one_by_one(tmp_path):
 
 
 def test_seeds_at_once_stopped_and_continued_give_the_same_bits(tmp_path, monkeypatch):
-    assert launch.main(command(tmp_path / "one", seeds="(1,2)")) == 0
+    both = {"seeds": "(1,2)", "train__seeds_at_once": 2}
+    assert launch.main(command(tmp_path / "one", **both)) == 0
 
     with monkeypatch.context() as patch:
         patch.setattr(screen.Live, "step", stopping_at(7))
-        assert launch.main(command(tmp_path / "two", seeds="(1,2)")) == 75
-    assert launch.main(command(tmp_path / "two", seeds="(1,2)")) == 0
+        assert launch.main(command(tmp_path / "two", **both)) == 75
+    assert launch.main(command(tmp_path / "two", **both)) == 0
     assert lasting(record_of(tmp_path / "two")) == lasting(record_of(tmp_path / "one"))
 
 
@@ -70,21 +71,22 @@ def test_an_unfinished_seed_leaves_the_run_unfinished(tmp_path, monkeypatch):
 def test_groups_that_were_planned_stay_if_they_fit(tmp_path, monkeypatch, capsys):
     """Which seeds train at once decides their last bits; the memory that happens to be free must not."""
 
-    def started(most, **changes):
+    def started(most, at_once):
         def killed(_):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
             patch.setattr(work, "fit", killed)
             patch.setattr(work, "shortage", lambda built: "no room" if built.num_seeds > most else None)
-            launch.main(command(tmp_path, seeds="(0,1,2)", task__eval_lengths="()", **changes))
+            asked = {"seeds": "(0,1,2)", "train__seeds_at_once": at_once, "task__eval_lengths": "()"}
+            launch.main(command(tmp_path, **asked))
         return record_of(tmp_path)["groups"]
 
-    assert started(most=2) == [[0, 1], [2]]
-    assert started(most=3) == [[0, 1], [2]]
-    assert started(most=3, train__seeds_at_once=3) == [[0, 1, 2]]
+    assert started(most=2, at_once=3) == [[0, 1], [2]]
+    assert started(most=3, at_once=3) == [[0, 1], [2]]
+    assert started(most=3, at_once=4) == [[0, 1, 2]]
     capsys.readouterr()
-    assert started(most=2, train__seeds_at_once=3) == [[0, 1], [2]]
+    assert started(most=2, at_once=4) == [[0, 1], [2]]
     assert "3 seeds do not train together, as was planned: no room" in capsys.readouterr().out
 
 
