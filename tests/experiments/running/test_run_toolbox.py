@@ -27,7 +27,7 @@ TOOLBOX = {
     "train__steps": 40,
     "train__batch_size": 8,
     "seeds": "(0,1)",
-    "train.seeds_at_once": 2,
+    "train__seeds_at_once": 2,
 }
 
 
