@@ -124,14 +124,14 @@ def _task(group: list[Record], runs: list[tuple[Path, Record]]) -> dict[str, Any
 
 def _row(row: dict[str, Any], lengths: list[str], ahead: list[Record]) -> dict[str, Any]:
     record, score = row["record"], row["score"]
-    costs, at = tables.costs(record), tables.at_lengths(record)
+    costs, numbers, at = tables.costs(record), tables.cost_numbers(record), tables.at_lengths(record)
     failed = f" ({row['failed']} failed)" if row["failed"] else ""
     cells = [
         Cell(record["attention"]["text"]),
         Cell(_score(row), score["mean"]),
         Cell(f"{score['n']}{failed}", score["n"]),
         *(Cell(at[column]) for column in lengths),
-        *(Cell(costs[name], value) for name, value in zip(tables.COSTS, _orders(record), strict=True)),
+        *(Cell(costs[name], numbers[name]) for name in tables.COSTS),
         Cell("; ".join(row["labels"])),
     ]
     return {"cells": cells, "anchor": anchor(record), "best": any(record is each for each in ahead)}
@@ -141,20 +141,6 @@ def _score(row: dict[str, Any]) -> str:
     if row["score"]["mean"] is None:
         return compare.result(row["record"])
     return digits.text(row["score"])
-
-
-def _orders(record: Record) -> tuple[float | None, ...]:
-    """The numbers behind `tables.costs`."""
-    speed, memory = record["speed"], record["memory"]
-    return (
-        speed.get("training_step", {}).get("median"),
-        speed.get("tokens_per_second"),
-        speed.get("compile_seconds", {}).get("training_step"),
-        memory.get("training_step", {}).get("temporaries"),
-        memory.get("measured", {}).get("training_step", {}).get("bytes"),
-        record["config"]["train"]["batch_size"] * record["flops"]["training"],
-        record["parameters"]["total"],
-    )
 
 
 def anchor(record: Record) -> str:

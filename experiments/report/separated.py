@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments import provenance
 from experiments.records import Record
-from experiments.report import compare
+from experiments.report import compare, tables
 
 HEADS = (
     "run", "identity", "task", "task_version", "length", "attention", "metric", "mean", "half_width_95", "n",
@@ -36,19 +36,17 @@ def seeds(found: list[Record]) -> str:
 
 
 def _run(record: Record) -> dict[str, Any]:
-    task, speed, memory = record["task"], record["speed"], record["memory"]
-    origin, step, train = record["provenance"], speed.get("training_step", {}), record["config"]["train"]
+    task, origin, train = record["task"], record["provenance"], record["config"]["train"]
+    step, planned = record["speed"].get("training_step", {}), record["memory"].get("training_step", {})
+    seconds, tokens, compiling, temporaries, in_use, flops, parameters = tables.cost_numbers(record).values()
     score = compare.interval(list(compare.scores(record, task["primary"]).values()))
     values = (
         record["name"], record["identity"], task["name"], task["version"], task["length"],
         record["attention"]["text"], task["primary"], score["mean"], score["half_width"], score["n"],
         len(compare.failures(record)), (task["chance"] or {}).get(task["primary"]), record["outcome"],
         "; ".join(compare.remarks(record)), record["learning_rate"], train["steps"], train["batch_size"],
-        step.get("median"), step.get("low"), step.get("high"), speed.get("tokens_per_second"),
-        speed.get("compile_seconds", {}).get("training_step"),
-        memory.get("training_step", {}).get("temporaries"), memory.get("training_step", {}).get("total"),
-        memory.get("measured", {}).get("training_step", {}).get("bytes"),
-        train["batch_size"] * record["flops"]["training"], record["parameters"]["total"],
+        seconds, step.get("low"), step.get("high"), tokens, compiling,
+        temporaries, planned.get("total"), in_use, flops, parameters,
         origin["machine"]["processor"], origin["machine"]["usable_cores"], origin["device"]["kind"],
         origin["packages"].get("jax"), provenance.commit(origin), not record["not_citable"],
     )  # fmt: skip

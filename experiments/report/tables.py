@@ -187,6 +187,21 @@ def costs(record: Record) -> dict[str, str]:
     return dict(zip(COSTS, values, strict=True))
 
 
+def cost_numbers(record: Record) -> dict[str, float | None]:
+    """The numbers behind `costs`, by COSTS: seconds, tokens a second, bytes, operations."""
+    speed, memory = record["speed"], record["memory"]
+    values = (
+        speed.get("training_step", {}).get("median"),
+        speed.get("tokens_per_second"),
+        speed.get("compile_seconds", {}).get("training_step"),
+        memory.get("training_step", {}).get("temporaries"),
+        memory.get("measured", {}).get("training_step", {}).get("bytes"),
+        _step_flops(record),
+        record["parameters"]["total"],
+    )
+    return dict(zip(COSTS, values, strict=True))
+
+
 def at_lengths(record: Record) -> dict[str, str]:
     """Test score at each length beside the task's own, by the column's name; "-" for what is not known."""
     task, missing = record["task"], record.get("not_evaluated", {})

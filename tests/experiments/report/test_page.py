@@ -17,7 +17,6 @@ RESULTS = provenance.ROOT / "results"
 GIB = 2**30
 HOSTILE = "<script>alert(1)</script>&\"'"
 VOID = {"meta", "link", "br", "img", "input", "hr"}
-OPTIONAL_WORDS = re.compile(r"\b(https?:)?//")
 
 
 class Reader(html.parser.HTMLParser):
