@@ -4,7 +4,7 @@ from attention.blocks import compiling_for
 from attention.dense import Dense
 from attention.entropy import attend_with_entropy, no_entropy
 from attention.full import Full
-from attention.interface import Attention, Capabilities, Flops, Limit, SoftmaxAttention
+from attention.interface import Attention, Capabilities, Flops, Limit, Observation, SoftmaxAttention
 from attention.lsh import LSH, lsh_buckets
 from attention.mask import Mask
 from attention.matrix import attention_matrix
@@ -23,6 +23,7 @@ __all__ = [
     "Full",
     "Limit",
     "Mask",
+    "Observation",
     "Pooled",
     "SoftmaxAttention",
     "Window",

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
@@ -57,6 +58,17 @@ class Flops:
 
     forward: int
     backward: int
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """What only one kind of attention has to show, for each head."""
+
+    values: Float[Array, "B N"]
+    meaning: str = dataclasses.field(metadata={"static": True})
+    # A head below it works badly; None: any value may be sound.
+    least: float | None = dataclasses.field(default=None, metadata={"static": True})
 
 
 class Attention(abc.ABC):
@@ -143,6 +155,22 @@ class Attention(abc.ABC):
     ) -> Params:
         """Trainable parameters, {} unless the variant learns."""
         del rng, num_heads, num_kv_heads, head_dim, model_dim, max_length
+        return {}
+
+    def observe(
+        self,
+        query: Float[Array, "B T N H"],
+        key: Float[Array, "B S K H"] | None,
+        mask: Mask,
+        weights: Float[Array, "B N T S"],
+        *,
+        params: Params = {},  # noqa: B006 (never written to)
+    ) -> Mapping[str, Observation]:
+        """What a diagnosis shows of this variant beside what all have, by name; {} if there is nothing.
+
+        `weights` is the `attention_matrix` of these arguments, in evaluation.
+        """
+        del query, key, mask, weights, params
         return {}
 
 

@@ -16,7 +16,7 @@ from attention.blockwise import Sides, blockwise
 from attention.check import check_count, check_field, check_rng, check_softmax_fields, check_tokens, is_int
 from attention.cost import softmax_flops
 from attention.dropout import Dropout, kept, query_words
-from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
+from attention.interface import Capabilities, Flops, Limit, Observation, SoftmaxAttention
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
@@ -121,6 +121,19 @@ class LSH(SoftmaxAttention):
         first = np.maximum(chunk_start - self.chunk_size, 0)
         end = rank if causal else np.minimum(chunk_start + self.chunk_size, tokens) - 1
         return int((end - first).sum())
+
+    def observe(self, query, key, mask, weights, *, params={}):  # noqa: B006
+        """`buckets`: how many hold the tokens in effect, 1 / the chance that two tokens share one."""
+        bucket = lsh_buckets(self, query, None)[..., None] == jnp.arange(self.num_buckets)  # B N R T buckets
+        if mask.query_valid is not None:
+            bucket &= mask.query_valid[:, None, None, :, None]
+        count = bucket.sum(3)
+        share = count / jnp.maximum(count.sum(-1, keepdims=True), 1)
+        shared = (share**2).sum(-1).mean(-1)  # over the rounds
+        in_effect = 1 / jnp.maximum(shared, 1 / self.num_buckets)
+        meaning = f"buckets in effect, of {self.num_buckets}"
+        least = min(self.num_buckets, query.shape[1]) ** 0.25  # 2 of 16: most tokens are in one
+        return {"buckets": Observation(in_effect, meaning, least)}
 
     def matched_key(self, query, key):
         return unit(query if key is None else key).astype(query.dtype)

@@ -1,6 +1,7 @@
 """The effective attention matrix of any variant."""
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Key
 
 from attention.check import check_tokens
@@ -32,10 +33,17 @@ def attention_matrix(
     keys = query if key is None else key
     check_tokens(query=query, key=keys)
     batch, length, num_kv_heads, width = keys.shape
-    width, columns = max(width, 1), []
-    for start in range(0, length, width):
-        one_hot = jnp.eye(length, width, -start, dtype=query.dtype)[None, :, None]
-        value = jnp.broadcast_to(one_hot, (batch, length, num_kv_heads, width))
-        columns.append(variant(query, key, value, mask, params=params, rng=rng, gates=gates))
-    matrix = jnp.concatenate(columns, -1) if columns else jnp.zeros((*query.shape[:3], 0), query.dtype)
-    return jnp.moveaxis(matrix[..., :length], 2, 1)
+    if not length:
+        return jnp.zeros((batch, query.shape[2], query.shape[1], 0), query.dtype)
+    width = max(width, 1)
+
+    def columns(start):
+        one_hot = jnp.arange(length)[:, None] == start + jnp.arange(width)
+        value = jnp.broadcast_to(
+            one_hot[None, :, None].astype(query.dtype), (batch, length, num_kv_heads, width)
+        )
+        return variant(query, key, value, mask, params=params, rng=rng, gates=gates)
+
+    # Mapped, so that it is compiled once however many slices there are.
+    matrix = jnp.moveaxis(lax.map(columns, jnp.arange(0, length, width)), (3, 0), (1, 3))  # B N T slices W
+    return matrix.reshape(*matrix.shape[:3], -1)[..., :length]

@@ -13,7 +13,7 @@ from attention.blockwise import Sides, blockwise
 from attention.check import check_block_fields, check_count, check_field, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.dropout import for_tokens
-from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
+from attention.interface import Capabilities, Flops, Limit, Observation, SoftmaxAttention
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
@@ -103,6 +103,17 @@ class Pooled(SoftmaxAttention):
         width = head_dim + value_dim + (head_dim if self.pooling == "learned" else 0)
         pooling = 2 * batch * num_kv_heads * members * width
         return Flops(counted.forward + pooling, counted.backward + 2 * pooling)
+
+    def observe(self, query, key, mask, weights, *, params={}):  # noqa: B006
+        """`on_pools`: the share of the weight that lies on pools, not on exact keys."""
+        spans = self._spans(weights.shape[2], weights.shape[3], mask.causal)
+        exact = np.zeros(weights.shape[2:], bool)
+        if 0 in spans:
+            place = np.arange(weights.shape[3])
+            exact = (spans[0].first[:, None] <= place) & (place <= spans[0].last[:, None])
+        total = weights.sum((2, 3))
+        share = jnp.where(exact, 0, weights).sum((2, 3)) / jnp.where(total > 0, total, 1)
+        return {"on_pools": Observation(share, "share of the weight on pools")}
 
     def _attend(self, query, key, value, mask, *, params, rng, gates):
         spans = self._spans(query.shape[1], key.shape[1], mask.causal)

@@ -1,7 +1,7 @@
 """Mixing along the sequence, B T D -> B T D: any attention between its projections."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
@@ -12,13 +12,24 @@ from attention import Attention, Mask, attend_sharded, attend_with_entropy
 from experiments.model.positions import rotary
 
 
+class Inputs(NamedTuple):
+    """What a layer's attention gets, and query and key as they are before a rotary model turns them."""
+
+    query: Float[Array, "B T N H"]
+    key: Float[Array, "B T K H"] | None
+    gates: Float[Array, "B T N F"] | None
+    params: dict[str, Any]
+    plain_query: Float[Array, "B T N H"]
+    plain_key: Float[Array, "B T K H"] | None
+
+
 class AttentionMixer(nnx.Module):
     """Projections to queries, keys, values (and gates), a variant of attention, and a projection back.
 
     A variant whose keys are its queries gets no key projection. What a variant learns are parameters of the
     mixer. Without an rng the variant runs as in evaluation: no dropout, and no draws. In training
-    `with_entropy` leaves the sum of the entropies of all rows of weights as an `nnx.Intermediate`.
-    The devices of `mesh` share each sequence.
+    `with_entropy` leaves the sum of the entropies of all rows of weights as an `nnx.Intermediate`; in
+    evaluation `with_inputs` leaves `Inputs` as one. The devices of `mesh` share each sequence.
     """
 
     def __init__(
@@ -36,6 +47,7 @@ class AttentionMixer(nnx.Module):
         dtype: Any,
         rngs: nnx.Rngs,
         with_entropy: bool = False,
+        with_inputs: bool = False,
         mesh: Mesh | None = None,
     ):
         def project(*features: int) -> nnx.LinearGeneral:
@@ -43,7 +55,8 @@ class AttentionMixer(nnx.Module):
                 model_dim, features, use_bias=False, kernel_init=kernel_init, dtype=dtype, rngs=rngs
             )
 
-        self.variant, self.rotate, self.with_entropy, self.mesh = variant, rotate, with_entropy, mesh
+        self.variant, self.rotate, self.mesh = variant, rotate, mesh
+        self.with_entropy, self.with_inputs = with_entropy, with_inputs
         self.query = project(num_heads, head_dim)
         self.key = None if variant.capabilities.shared_key else project(num_kv_heads, head_dim)
         self.value = project(num_kv_heads, value_dim)
@@ -61,14 +74,17 @@ class AttentionMixer(nnx.Module):
     def __call__(
         self, x: Float[Array, "B T D"], mask: Mask, rng: Key[Array, ""] | None = None
     ) -> Float[Array, "B T D"]:
-        query, value = self.query(x), self.value(x)
-        key = None if self.key is None else self.key(x)
+        plain_query, value = self.query(x), self.value(x)
+        query = plain_query
+        key = plain_key = None if self.key is None else self.key(x)
         if self.rotate:
             query, key = rotary(query), None if key is None else rotary(key)
         learned = jax.tree.map(lambda p: p[...], self.learned, is_leaf=lambda p: isinstance(p, nnx.Param))
         variant: Any = in_evaluation(self.variant) if rng is None else self.variant
         gates = None if self.gates is None else self.gates(x)
         options = {"params": learned, "rng": rng, "gates": gates}
+        if self.with_inputs and rng is None:
+            self.sow(nnx.Intermediate, "inputs", Inputs(query, key, gates, learned, plain_query, plain_key))
         if self.with_entropy and rng is not None:
             mixed, entropy = attend_with_entropy(variant, query, key, value, mask, **options)
             self.sow(nnx.Intermediate, "entropy", entropy.sum())

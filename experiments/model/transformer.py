@@ -186,6 +186,7 @@ def build(
     rngs: nnx.Rngs,
     *,
     with_entropy: bool = False,
+    with_inputs: bool = False,
     mesh: Mesh | None = None,
 ) -> Transformer:
     """The model of a config: the variant in every layer; the rest as AttentionMixer has it."""
@@ -205,6 +206,7 @@ def build(
             dtype=jnp.dtype(model.compute_dtype),
             rngs=rngs,
             with_entropy=with_entropy,
+            with_inputs=with_inputs,
             mesh=mesh,
         )
 
