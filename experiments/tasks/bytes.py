@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from experiments.tasks import utf8
 from experiments.tasks.task import (
     ENDLESS,
     SPLITS,
@@ -96,6 +97,12 @@ class Bytes(Task):
             # Another length asks about as many bytes, as near as chunks of it come.
             size = max(1, size * self.length // length)
         return BytesSource(text, split, seed if split == "train" else 0, length, size)
+
+    def encode(self, text):
+        return utf8.encode(text)
+
+    def decode(self, tokens):
+        return utf8.decode(tokens)
 
     def losses(self, logits, batch):
         sums = super().losses(logits, batch)

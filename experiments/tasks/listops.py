@@ -151,6 +151,16 @@ class ListOps(Task):
             "root operator": float((test.values == guesses).mean()),
         }
 
+    def encode(self, text):
+        words = text.replace("(", " ").replace(")", " ").split()
+        if unknown := [word for word in words if word not in VOCABULARY]:
+            raise ValueError(f"listops: {unknown[0]!r} is not accepted; known are {' '.join(VOCABULARY)}")
+        return np.array([VOCABULARY[word] for word in words], np.int32)
+
+    def decode(self, tokens):
+        words = ["", *VOCABULARY]
+        return [words[token] for token in tokens]
+
     def content_hash(self) -> str:
         """sha256 of all expressions and values."""
         total = hashlib.sha256()

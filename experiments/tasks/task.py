@@ -84,6 +84,23 @@ class Task(abc.ABC):
     def content_hash(self) -> str:
         """sha256 of what the items are made of."""
 
+    def encode(self, text: str) -> np.ndarray:
+        """The tokens of a text, T int32: whole numbers with spaces between, where a task reads no text.
+
+        Raises ValueError for what cannot be read.
+        """
+        words = text.split()
+        if not all(word.isascii() and word.isdigit() and int(word) < self.vocab_size for word in words):
+            raise ValueError(
+                f"{self.name}: text={text!r} is not accepted; it must be numbers below {self.vocab_size} "
+                "with spaces between"
+            )
+        return np.array([int(word) for word in words], np.int32)
+
+    def decode(self, tokens: np.ndarray) -> list[str]:
+        """What stands for each token in a picture."""
+        return [str(int(token)) for token in tokens]
+
     def losses(self, logits: Float[Array, "*batch O"], batch: Mapping[str, Any]) -> Sums:
         """Each metric's weighted sum over a batch, and the sum of the weights.
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import optimize, special
 
+from experiments.tasks import utf8
 from experiments.tasks.task import (
     SPLITS,
     Item,
@@ -110,6 +111,13 @@ class Text(Task):
             "majority": float((test.labels == usual).mean()),
             "byte unigrams": float(right.mean()),
         }
+
+    def encode(self, text):
+        return utf8.encode(text) + 1
+
+    def decode(self, tokens):
+        words = utf8.decode(np.maximum(tokens - 1, 0))
+        return [word if token else "" for word, token in zip(words, tokens, strict=True)]
 
     def content_hash(self) -> str:
         """sha256 of all reviews and labels, split by split."""
