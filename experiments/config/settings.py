@@ -36,6 +36,7 @@ BAD_VALUES = (flags.Error, ValueError, TypeError, RecursionError, MemoryError)  
 # What has no bearing on the numbers: `seeds_at_once` only within rounding, and a table says where it differs.
 INCIDENTAL = (
     "name", "seeds", "train.checkpoint_every", "train.log_every", "train.seeds_at_once", "eval.timed_steps",
+    "eval.diagnose",
 )  # fmt: skip
 # Fields that came when there were results already. With these values they say what was so before.
 LATER = {"mesh.data": 1, "mesh.sequence": 1, "train.flops": None}
@@ -66,6 +67,21 @@ def load(path: str, overrides: list[str]) -> Config:
     config.train.steps = budget.steps(config, chosen, given)
     check_warmup(config)
     return config.lock()
+
+
+def recorded(fields: dict[str, Any]) -> Config:
+    """The config of a record, by its fields as JSON has them."""
+    fields = _as_tuples(fields)
+    for field, value in LATER.items():
+        section, _, name = field.partition(".")
+        fields.setdefault(section, {}).setdefault(name, value)
+    return ConfigDict(fields).lock()
+
+
+def _as_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _as_tuples(item) for name, item in value.items()}
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def variant(config: Config) -> attention.Attention:

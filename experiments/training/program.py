@@ -66,7 +66,7 @@ def build(config: Config, task: Task, num_seeds: int = 1) -> Program:
         config,
         task,
         num_seeds,
-        _abstract_state(config, task, num_seeds, mesh),
+        abstract_state(config, task, num_seeds, mesh),
         init,
         programs["training_step"][0],
         {length: programs[forward_name(task, length)][0] for length in _lengths(task)},
@@ -85,7 +85,7 @@ def functions(
     """
     seeds, active = (jax.ShapeDtypeStruct((num_seeds,), dtype) for dtype in (jnp.int32, jnp.bool_))
     seeds, active = layout.copied(mesh, (seeds, active))
-    state = _abstract_state(config, task, num_seeds, mesh)
+    state = abstract_state(config, task, num_seeds, mesh)
     batch = _for_seeds(data.abstract_batch(task, config.train.batch_size), num_seeds)
     batch = layout.of_batch(mesh, batch, leading=1)
     compiled_for = functools.partial(jax.jit, out_shardings=layout.everywhere(mesh))
@@ -115,7 +115,8 @@ def forward_name(task: Task, length: int) -> str:
     return "forward" if length == task.length else f"forward_{length}"
 
 
-def _abstract_state(config: Config, task: Task, num_seeds: int, mesh: Mesh | None) -> Any:
+def abstract_state(config: Config, task: Task, num_seeds: int, mesh: Mesh | None = None) -> Any:
+    """Shapes and dtypes of the states of some seeds, on the devices of `mesh`."""
     return layout.copied(mesh, _for_seeds(train.abstract_state(config, task), num_seeds))
 
 

@@ -54,13 +54,13 @@ def train_step(config: Config, task: Task, mesh: Mesh | None = None) -> jax.stag
     `learning_rate`, and `entropy` (nats) where it is penalised. Dropout and the variant's draws come from
     (seed, step). The devices of `mesh` share batches and sequences; None is one device.
     """
-    gradient = _gradient(config, task, mesh)
+    slope = gradient(config, task, mesh)
     transform = optimizer.make(config.optimizer, config.train.steps)
     learning_rate = optimizer.schedule(config.optimizer, config.train.steps)
 
     def step(state: TrainState, batch: Batch, seed: Seed) -> tuple[TrainState, Metrics]:
-        rng = jax.random.fold_in(_stream(seed, "step"), state.step)
-        grads, reported = gradient(state.params, batch, rng)
+        rng = step_rng(seed, state.step)
+        grads, reported = slope(state.params, batch, rng)
         updates, opt_state = transform.update(grads, state.opt_state, state.params)
         params: Any = optax.apply_updates(state.params, updates)
         average = optimizer.average(config.optimizer, state.average, params, state.step)
@@ -80,10 +80,18 @@ def eval_step(config: Config, task: Task, mesh: Mesh | None = None) -> jax.stage
     return jax.jit(lambda params, batch: task.losses(forward(params, batch, None)[0], batch))
 
 
-def _gradient(
-    config: Config, task: Task, mesh: Mesh | None
+def step_rng(seed: Seed, step: Seed) -> Array:
+    """For dropout and the variant's draws in a step."""
+    return jax.random.fold_in(_stream(seed, "step"), step)
+
+
+def gradient(
+    config: Config, task: Task, mesh: Mesh | None = None
 ) -> Callable[[Params, Batch, Array], tuple[Params, Metrics]]:
-    """Of the objective over a batch, taken in `train.num_microbatches` parts; and what is reported."""
+    """(params, batch, rng) -> gradient of the objective, and what is reported; not compiled.
+
+    Taken in `train.num_microbatches` parts.
+    """
     forward, parts = _forward(config, task, mesh), config.train.num_microbatches
 
     def share(params: Params, part: Batch, whole: objective.Totals, rng: Array) -> tuple[Array, Metrics]:
@@ -92,7 +100,7 @@ def _gradient(
 
     slope = jax.grad(share, has_aux=True)
 
-    def gradient(params: Params, batch: Batch, rng: Array) -> tuple[Params, Metrics]:
+    def of_batch(params: Params, batch: Batch, rng: Array) -> tuple[Params, Metrics]:
         whole = objective.totals(config, batch)
         if parts == 1:
             return slope(params, batch, whole, rng)
@@ -108,7 +116,7 @@ def _gradient(
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
         return jax.lax.scan(add, zero, every)[0]
 
-    return gradient
+    return of_batch
 
 
 def _forward(
