@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C, polled between steps: what is begun is finished and saved."""
+"""Signals. SIGTERM and Ctrl-C are polled between steps: what is begun is finished and saved."""
 
 import signal
 from types import FrameType
@@ -44,3 +44,9 @@ class Interrupts:
         if again and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._received = number
+
+
+def end_with_the_reader() -> None:
+    """Of a command that only prints: `| head` ends it, as it ends others, without a word."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)

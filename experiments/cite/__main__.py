@@ -12,6 +12,7 @@ from pathlib import Path
 
 from experiments import codes, records
 from experiments.cite import quote
+from experiments.interrupt import end_with_the_reader
 
 
 def main(arguments: list[str]) -> int:
@@ -36,4 +37,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_with_the_reader()
     sys.exit(main(sys.argv[1:]))

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from experiments import codes, files
+from experiments.interrupt import end_with_the_reader
 from experiments.report import page
 from experiments.report.export import export
 from experiments.report.gathered import gather
@@ -42,4 +43,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_with_the_reader()
     sys.exit(main(sys.argv[1:]))

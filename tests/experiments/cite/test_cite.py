@@ -3,6 +3,8 @@
 import copy
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -89,3 +91,15 @@ def test_what_is_no_run_is_one_line(tmp_path, capsys, content):
     assert command.main([str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("cite: ") and error.count("\n") == 1 and str(tmp_path) in error
+
+
+def test_a_reader_that_stops_is_no_error():
+    """As `| head -1` does."""
+    command = [sys.executable, "-m", "experiments.cite", *[str(result("window128"))] * 200]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=provenance.ROOT
+    ) as process:
+        assert process.stdout and process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
