@@ -86,6 +86,10 @@ def get_config() -> Any:
         10  # training steps to measure speed and memory with, before training; 0: neither
     )
 
+    # Before training and at each validation look at what each head attends to and at the gradient's norm by
+    # part, and leave heat maps at the end. Costs a gradient and `attention_matrix` of 1,024 tokens each time.
+    evaluation.diagnose = False
+
     return config.lock()
 
 

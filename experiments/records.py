@@ -11,6 +11,7 @@ from typing import Any
 from experiments import files, shape
 
 RECORD = "record.json"
+LOOK = "look"  # the split of a line of metrics that says what a diagnosis saw
 SCHEMA = 2  # of the records that this code writes and compares
 
 Record = dict[str, Any]

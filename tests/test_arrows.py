@@ -23,6 +23,7 @@ ROOMS = (
     ("config",),
     ("training",),
     ("report",),
+    ("diagnose",),
     ("running",),
     ("benchmark", "cite", "plan", "reproduce", "sweep"),
 )

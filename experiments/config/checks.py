@@ -122,6 +122,7 @@ RULES: dict[str, Rule] = {
     "mesh.sequence": count(1, WIDEST),
     "eval.batch_size": count(1, WIDEST),
     "eval.timed_steps": count(0),
+    "eval.diagnose": FLAG,
 }
 
 

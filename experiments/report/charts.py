@@ -21,6 +21,7 @@ class Chart(NamedTuple):
     title: str
     told: str
     draw: Callable[[Axes], None]
+    size: tuple[float, float] = (5.2, 3.6)  # inches
 
 
 class Cost(NamedTuple):

@@ -105,5 +105,11 @@ def _time_by_length(axes: Axes, path: Path) -> None:
 def style(name: str) -> dict[str, Any]:
     """The same for a variant in every picture; black for what is not one of ours."""
     known = attention.names()
-    index = known.index(name) if name in known else -1
-    return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "markersize": 4}
+    return distinct(known.index(name) if name in known else -1)
+
+
+def distinct(number: int) -> dict[str, Any]:
+    """Colour and marker of one of several lines."""
+    return {
+        "color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4,
+    }  # fmt: skip

@@ -1,11 +1,13 @@
 """All that folders of runs hold: records, plans, a benchmark."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from experiments import files, records
 from experiments.records import Record
+from experiments.report import diagnosed
 
 PLANS, PERFORMANCE = "plans", "performance.json"
 
@@ -17,6 +19,7 @@ class Found:
     runs: list[tuple[Path, Record]]
     plans: list[dict[str, Any]]
     complaints: list[str]
+    diagnoses: dict[Path, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)  # by folder of run
 
     @property
     def records(self) -> list[Record]:
@@ -30,7 +33,7 @@ class Found:
 
 def gather(folders: list[Path]) -> Found:
     """What is in folders that hold runs. Raises ValueError for one that is no folder, or where nothing is."""
-    runs, plans, complaints = [], [], []
+    runs, plans, complaints, diagnoses = [], [], [], {}
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"{folder} is no folder")
@@ -41,14 +44,24 @@ def gather(folders: list[Path]) -> Found:
             else:
                 wrong.append(f"{path} has a record of schema {record.get('schema')}, not {records.SCHEMA}")
         complaints += wrong
-        for path in sorted((folder / PLANS).glob("*.json")):
-            try:
-                plans.append(_plan(path))
-            except (OSError, ValueError) as error:
-                complaints.append(str(error))
+        for path, _ in found:
+            own = [
+                _read(diagnosed.read, x, complaints) for x in sorted((path / diagnosed.FOLDER).glob("*.json"))
+            ]
+            diagnoses[path] = [each for each in own if each is not None]
+        every = [_read(_plan, path, complaints) for path in sorted((folder / PLANS).glob("*.json"))]
+        plans += [plan for plan in every if plan is not None]
     if not runs and not plans:
         raise ValueError(f"no run is in {', '.join(map(str, folders))}")
-    return Found(runs, plans, complaints)
+    return Found(runs, plans, complaints, diagnoses)
+
+
+def _read(read: Callable[[Path], dict[str, Any]], path: Path, complaints: list[str]) -> dict[str, Any] | None:
+    try:
+        return read(path)
+    except (OSError, ValueError) as error:
+        complaints.append(str(error))
+        return None
 
 
 def _plan(path: Path) -> dict[str, Any]:

@@ -16,8 +16,10 @@ from experiments.report import (
     cards,
     charts,
     compare,
+    diagnosed,
     digits,
     groups,
+    laws,
     published,
     sections,
     svg,
@@ -45,9 +47,6 @@ def html(found: Found, title: str) -> str:
     scored = groups.scored(found.records, lengths)
     advices = verdict.advices(max(lengths, key=len), _trained(scored)) if lengths else []
     parts = {
-        "title": title,
-        "style": Markup((WEB / "style.css").read_text(encoding="utf-8")),
-        "script": Markup((WEB / "page.js").read_text(encoding="utf-8")),
         "advices": advices,
         "usual": verdict.usual(advices) if advices else None,
         "lengths": sorted({advice.length for advice in advices}),
@@ -57,24 +56,42 @@ def html(found: Found, title: str) -> str:
         "growth": [_growth(group) for group in lengths],
         "longest": [_shown(charts.longest(plan)) for plan in found.longest],
         "without": [_without(path, record) for path, record in found.runs if _is_without(record)],
-        "cards": cards.cards(found.records),
+        "inside": list(filter(None, (_inside(path, record, found) for path, record in found.runs))),
+        "cards": [_card(card, found) for card in cards.cards(found.records)],
         "runs": [_run(path, record) for path, record in found.runs],
         "complaints": found.complaints,
-        "made": _made(found),
     }
     parts["sections"] = [(name, head) for name, head in SECTIONS if parts.get(name, True)]
+    return _rendered("page.html", title, f"from {len(found.runs)} runs", parts)
+
+
+def diagnosis_html(found: dict[str, Any]) -> str:
+    """The page of one diagnosis."""
+    title = f"Inside {found['name']}-{found['identity']}"
+    return _rendered("diagnosis.html", title, found["text"] or "", {"found": _diagnosis(found)})
+
+
+def _rendered(template: str, title: str, of: str, parts: dict[str, Any]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(WEB), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["code"] = code
-    return environment.get_template("page.html").render(parts)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes")
+    style, script = ((WEB / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    return environment.get_template(template).render(
+        parts,
+        title=title,
+        style=Markup(style),
+        script=Markup(script),
+        made=" ".join(filter(None, ("Made", now, of, "by attention-bench."))),
+    )
 
 
 SECTIONS = (
     ("verdict", "Which one?"), ("tasks", "Side by side"), ("growth", "By length"), ("longest", "Longest"),
-    ("without", "Without a result"), ("cards", "Attention"), ("provenance", "Provenance"),
-    ("complaints", "Not read"),
+    ("without", "Without a result"), ("inside", "Inside the heads"), ("cards", "Attention"),
+    ("provenance", "Provenance"), ("complaints", "Not read"),
 )  # fmt: skip
 
 
@@ -161,6 +178,41 @@ def _shown(chart: charts.Chart) -> dict[str, Any]:
     return {"svg": Markup(svg.inline(chart)), "told": chart.told}
 
 
+def _inside(path: Path, record: Record, found: Found) -> dict[str, Any] | None:
+    """Looks at a run while it trained, and diagnoses of what became of it."""
+    looked, own = diagnosed.looks(path, record), found.diagnoses.get(path, [])
+    if looked is None and not own:
+        return None
+    last = looked[1][-1] if looked else own[0]["look"]
+    told = len(last["findings"])
+    return {
+        "anchor": f"inside-{record['name']}-{record['identity']}",
+        "title": f"`{path.name}`, `{record['attention']['text']}` on `{record['task']['name']}`",
+        "verdict": f"{told} finding{'s' * (told > 1)}" if told else "nothing stands out",
+        "charts": [_shown(chart) for chart in diagnosed.courses(record, *looked)] if looked else [],
+        "cost": diagnosed.cost(record, *looked) if looked else None,
+        "diagnoses": [_diagnosis(each) for each in own],
+    }
+
+
+def _diagnosis(found: dict[str, Any]) -> dict[str, Any]:
+    parts = diagnosed.shown(found)
+    return {**parts, "maps": [_shown(chart) for chart in parts["maps"]]}
+
+
+def _card(card: cards.Card, found: Found) -> dict[str, Any]:
+    """With the heat map of a head, of the first diagnosis that there is."""
+    own = (
+        each
+        for path, record in found.runs
+        for each in found.diagnoses.get(path, [])
+        if record["attention"]["name"] == card.name
+    )
+    chart = next(filter(None, map(diagnosed.sharpest, own)), None)
+    shown = None if chart is None else _shown(chart)
+    return {**card._asdict(), "laws": laws.told(card.name), "map": shown}
+
+
 def _is_without(record: Record) -> bool:
     return record["outcome"] != records.FINISHED or bool(compare.failures(record))
 
@@ -197,8 +249,3 @@ def _run(path: Path, record: Record) -> dict[str, Any]:
     }
     shown = [(name, value) for name, value in facts.items() if value]
     return {"name": path.name, "anchor": anchor(record), "outcome": record["outcome"], "facts": shown}
-
-
-def _made(found: Found) -> str:
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes")
-    return f"Made {now} from {len(found.runs)} runs by attention-bench."

@@ -4,6 +4,7 @@ import contextlib
 import html
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from experiments import files
+from experiments.report import fonts
 from experiments.report.charts import Chart
 
 # Colours that stand for the page's own, whatever they are; nothing else is drawn in them.
@@ -37,7 +40,6 @@ IN_PAGE: dict[str, Any] = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     **dict.fromkeys(("grid.color", "legend.edgecolor"), LINE),
 }
-SIZE = (5.2, 3.6)  # inches
 NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
@@ -46,12 +48,35 @@ def _drawn(chart: Chart, style: dict[str, Any]) -> Iterator[Figure]:
     # The title keeps a figure's identifiers apart from those of others in the page.
     settings: Any = STYLE | style | {"svg.hashsalt": chart.title}
     with matplotlib.rc_context(settings):
-        figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
+        figure, axes = plt.subplots(figsize=chart.size, layout="constrained")
         try:
             chart.draw(axes)
-            yield figure
+            with warnings.catch_warnings():
+                # Of characters that no font here has: in a page the reader's fonts draw them.
+                warnings.filterwarnings("ignore", r"Glyph .* missing from")
+                _choose_fonts(figure)
+                yield figure
         finally:
             plt.close(figure)
+
+
+def _choose_fonts(figure: Figure) -> None:
+    figure.draw_without_rendering()  # makes the labels of the axes
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        if not text.get_text().isascii():
+            text.set_fontfamily(fonts.families(text.get_text()))
+
+
+def _make_drawable(figure: Figure) -> None:
+    """In place of characters that no font here has, their numbers."""
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        labels = [text.get_text() for text in axis.get_ticklabels()]
+        if not all(label.isascii() for label in labels):
+            axis.set_ticks(axis.get_majorticklocs(), [fonts.drawable(label) for label in labels])
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(fonts.drawable(text.get_text()))
 
 
 def inline(chart: Chart) -> str:
@@ -76,6 +101,8 @@ def save(chart: Chart, folder: Path) -> list[Path]:
     for kind, metadata in (("svg", NO_METADATA), ("pdf", {"CreationDate": None})):
         out = io.BytesIO()
         with _drawn(chart, {}) as figure:
+            if kind == "pdf":
+                _make_drawable(figure)
             figure.savefig(out, format=kind, metadata=metadata)
         paths.append(folder / f"{name}.{kind}")
         files.write(paths[-1], out.getvalue())

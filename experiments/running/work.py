@@ -7,10 +7,13 @@ from pathlib import Path
 import jax
 
 from experiments import measure, records
+from experiments.diagnose import diagnosis
+from experiments.diagnose.look import Looker
 from experiments.fields import Config
+from experiments.report.diagnosed import FOLDER
 from experiments.running import contents
 from experiments.running.contents import Cell, Record
-from experiments.training import checkpoint, grid, layout, program
+from experiments.training import checkpoint, grid, layout, program, trained
 from experiments.training.fit import Fit, Report, checkpoints, fit
 
 # Seeds that train as one program at the most, where the config does not say. On a CPU one: what fills its
@@ -163,6 +166,7 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
         size = (size + 1) // 2
     record["groups"] += [fresh[start : start + size] for start in range(0, len(fresh), size)]
     work.save()
+    look = Looker(config, work.cell.task) if config.eval.diagnose else None
     for group in record["groups"]:
         if set(group) & set(todo):
             count = len(group)
@@ -173,10 +177,19 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
                     return f"{count} seeds that began together: {reason}"
                 record["not_evaluated"] |= what_does_not_fit(built[count])
                 built[count] = without(built[count], record["not_evaluated"])
-            entries = fit(Fit(built[count], tuple(group), work.folder, work.check, work.report))
+            entries = fit(Fit(built[count], tuple(group), work.folder, work.check, work.report, look=look))
             record["seeds"] |= {str(seed): records.plain(entry) for seed, entry in entries.items()}
             work.save()
+            _diagnose(work, group)
     return None
+
+
+def _diagnose(work: Work, group: list[int]) -> None:
+    """Leave heat maps of the first seed that was trained to its end, if the config asks for them."""
+    finished = [s for s in group if work.record["seeds"][str(s)]["outcome"] == records.FINISHED]
+    if work.cell.config.eval.diagnose and finished and not (work.folder / FOLDER).exists():
+        work.report.note("diagnosing")
+        diagnosis.write(work.folder, diagnosis.diagnosis(trained.load(work.folder, finished[0])))
 
 
 def _still_fits(work: Work, group: list[int], built: dict[int, program.Program]) -> bool:

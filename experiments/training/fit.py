@@ -73,6 +73,7 @@ class Fit:
     check: Callable[[], None]  # raises Interrupted
     report: Report
     tested: bool = True  # False: the test split is not looked at
+    look: Callable[[int, int, Any], dict[str, Any]] | None = None  # (seed, step, parameters) -> what is seen
 
     @property
     def label(self) -> str:
@@ -140,8 +141,11 @@ def _begin(run: Fit) -> Course:
     for index, track in enumerate(course.tracks):
         run.metrics(index).parent.mkdir(parents=True, exist_ok=True)
         last = {"train": track.step, "validation": track.validated}
+        last |= {} if restored is None else {records.LOOK: track.validated}
         for complaint in records.rewind(run.metrics(index), last, track.lines):
             run.report.note(complaint)
+        if restored is None:
+            _look(run, course, index)
     return course
 
 
@@ -256,6 +260,14 @@ def _validate(run: Fit, course: Course) -> None:
         best = _note_validation(run, course.tracks[index], course.step, values[index])
         _log(run, course, index, {"step": course.step, "split": "validation", **values[index], "best": best})
         run.report.validated(f"seed {run.seeds[index]}", course.step, values[index], best)
+        _look(run, course, index)
+
+
+def _look(run: Fit, course: Course, index: int) -> None:
+    if run.look is not None:
+        params = jax.tree.map(lambda leaf: leaf[index], course.state.evaluated)
+        seen = run.look(run.seeds[index], course.step, params)
+        _log(run, course, index, {"step": course.step, "split": records.LOOK, **seen})
 
 
 def _note_validation(run: Fit, track: Track, step: int, values: dict[str, float]) -> bool:

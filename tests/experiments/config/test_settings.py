@@ -121,7 +121,7 @@ CHANGED = {
 }  # fmt: skip
 INCIDENTAL = {
     "name": "other", "seeds": 5, "train.checkpoint_every": 7, "train.log_every": 7,
-    "train.seeds_at_once": 2, "eval.timed_steps": 3,
+    "train.seeds_at_once": 2, "eval.timed_steps": 3, "eval.diagnose": True,
 }  # fmt: skip
 
 

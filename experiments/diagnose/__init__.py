@@ -1,0 +1,1 @@
+"""What each head of a trained model attends to, and what is wrong with it."""

@@ -1,0 +1,63 @@
+"""What each head of a trained model attends to, and what stands out.
+
+    python -m experiments.diagnose runs/window128-00ac6f76d4
+    python -m experiments.diagnose RUN --text "def main(argv):"
+    python -m experiments.diagnose RUN --text "the bank of a river" --other "the bank lends" --word bank
+
+Statistics and findings are of the first validation items; heat maps of the text, or of the first of them.
+With `--word`: how alike its queries, and its keys, are in the two texts, by cosine. Writes a page, and keeps
+the numbers in RUN/diagnosis, where `python -m experiments.report` finds them.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from experiments import codes, files
+from experiments.diagnose.diagnosis import Word, diagnosis, write
+from experiments.interrupt import end_with_the_reader
+from experiments.report import diagnosed, page, tables
+from experiments.training import trained
+from experiments.training.checkpoint import DamagedError
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.diagnose", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )  # fmt: skip
+    parser.add_argument("run", metavar="RUN", type=Path, help="folder of a run")
+    parser.add_argument("--seed", type=int, help="which of its seeds (the first)")
+    parser.add_argument("--text", help="what to draw heat maps of")
+    parser.add_argument("--other", help="another text with the word")
+    parser.add_argument("--word", help="in both texts")
+    parser.add_argument("--out", type=Path, default=Path("diagnosis.html"), help="the page (diagnosis.html)")
+    options = parser.parse_args(arguments)
+    if (options.word is None) != (options.other is None) or (options.word and options.text is None):
+        parser.error("--word goes with --text and --other")
+    try:
+        model = trained.load(options.run, options.seed)
+        word = None if options.word is None else Word(options.word, options.text, options.other)
+        found = diagnosis(model, options.text, word)
+        files.write(options.out, page.diagnosis_html(found))
+        kept = write(options.run, found)
+    except (OSError, ValueError, DamagedError) as error:
+        print(f"diagnose: {error}", file=sys.stderr)
+        return codes.WRONG_USE
+    print("\n".join(_lines(found)))
+    print(f"{options.out}\n{kept}")
+    return codes.DONE
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    shown = diagnosed.shown(found)
+    lines = [*shown["findings"], "", tables.markdown(*shown["heads"]), ""]
+    for table in shown["vectors"]:
+        lines += [table["title"], "", tables.markdown(table["heads"], table["rows"]), ""]
+    return lines
+
+
+if __name__ == "__main__":
+    end_with_the_reader()
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,117 @@
+"""The diagnosis of one trained seed: a look at it, and the weights of each head on some text."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments import files, provenance, records
+from experiments.diagnose import heads
+from experiments.diagnose.look import TOKENS, Looker
+from experiments.report.diagnosed import FOLDER
+from experiments.training.trained import Trained
+
+SCHEMA = 1
+SHOWN = 48  # tokens of a heat map at the most: the first ones
+DIGITS = 4  # of a weight
+
+
+class Word(NamedTuple):
+    """One word in two texts, whose vectors are compared at its last token."""
+
+    word: str
+    text: str
+    other: str
+
+
+def diagnosis(trained: Trained, text: str | None = None, word: Word | None = None) -> dict[str, Any]:
+    """All that is to be shown of a trained seed, JSON. Without a text, of the task's first validation item.
+
+    Raises ValueError for a text that the task cannot read or that is too long.
+    """
+    looker, record = Looker(trained.config, trained.task), trained.record
+    tokens = _first_item(looker) if text is None else _read(trained, text)
+    weights = looker.weights(trained.params, tokens[None], _valid(trained, tokens))
+    shown = tokens[:SHOWN]
+    return records.plain(
+        {
+            "schema": SCHEMA,
+            "name": record["name"],
+            "identity": record["identity"],
+            "attention": record["attention"]["text"],
+            "task": record["task"]["name"],
+            "seed": trained.seed,
+            "code": provenance.commit(provenance.gather()),
+            "look": looker(trained.seed, trained.step, trained.params),
+            "before": looker.before(trained.seed),
+            "text": text,
+            "num_tokens": len(tokens),
+            "tokens": trained.task.decode(shown),
+            "maps": {
+                layer: np.round(np.asarray(own.matrix[0, :, :SHOWN, :SHOWN], np.float64), DIGITS).tolist()
+                for layer, own in weights.items()
+            },
+            "vectors": None
+            if word is None
+            else {**word._asdict(), "layers": _vectors(looker, trained, word)},
+        }
+    )
+
+
+def write(folder: Path, found: dict[str, Any]) -> Path:
+    """Keep a diagnosis in its run's folder; where."""
+    asked = [found["text"], found["vectors"]]
+    own = "" if asked == [None, None] else "-" + hashlib.sha256(repr(asked).encode()).hexdigest()[:8]
+    path = folder / FOLDER / f"seed-{found['seed']}{own}.json"
+    path.parent.mkdir(exist_ok=True)
+    files.write_json(path, found)
+    return path
+
+
+def _first_item(looker: Looker) -> np.ndarray:
+    tokens, valid = looker.sample
+    return tokens[0] if valid is None else tokens[0][valid[0]]
+
+
+def _read(trained: Trained, text: str) -> np.ndarray:
+    tokens = trained.task.encode(text)
+    if not 0 < len(tokens) <= TOKENS:
+        raise ValueError(f"text has {len(tokens)} tokens; it must have 1 to {TOKENS}")
+    return tokens
+
+
+def _valid(trained: Trained, tokens: np.ndarray) -> np.ndarray | None:
+    return np.ones((1, len(tokens)), bool) if trained.task.pads else None
+
+
+def _vectors(looker: Looker, trained: Trained, word: Word) -> dict[int, dict[str, list[float]]]:
+    """Cosine of the word's query in one text with that in the other, by layer and head; and of its key."""
+    found = []
+    for text in (word.text, word.other):
+        tokens = _read(trained, text)
+        at = _end_of(trained.task.encode(word.word), tokens, word.word, text)
+        inputs = looker.programs.inputs(trained.params, tokens[None], _valid(trained, tokens))
+        found.append(
+            {
+                layer: {
+                    name: np.asarray(vectors[0, at])
+                    for name, vectors in (("query", own.plain_query), ("key", own.plain_key))
+                    if vectors is not None
+                }
+                for layer, own in inputs.items()
+            }
+        )
+    one, other = found
+    return {
+        layer: {name: heads.cosines(vector, other[layer][name]) for name, vector in own.items()}
+        for layer, own in one.items()
+    }
+
+
+def _end_of(word: np.ndarray, tokens: np.ndarray, name: str, text: str) -> int:
+    starts = (i for i in range(len(tokens) - len(word) + 1) if (tokens[i : i + len(word)] == word).all())
+    start = next(starts, None) if len(word) else None
+    if start is None:
+        raise ValueError(f"word {name!r} is not in {text!r}")
+    return start + len(word) - 1

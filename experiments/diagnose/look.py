@@ -1,0 +1,93 @@
+"""One look at a model: its heads, its gradient by part, and what stands out."""
+
+import dataclasses
+import functools
+import itertools
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Int
+
+from experiments import records
+from experiments.diagnose import findings, heads, inside
+from experiments.diagnose.findings import Look
+from experiments.fields import Config
+from experiments.tasks.task import Task
+from experiments.training import data, train
+
+TOKENS = 1024  # that are looked at, at the most: their weights are written out
+
+
+@dataclasses.dataclass(frozen=True)
+class Looker:
+    """Looks at the models of one config, each time at the same validation items.
+
+    Programs are compiled at the first look. `seconds` of a look is what it took, that of compiling included.
+    """
+
+    config: Config
+    task: Task
+
+    def __call__(self, seed: int, step: int, params: train.Params) -> Look:
+        """At a seed's parameters after a step: JSON. Raises ValueError where the data are not there."""
+        start = time.perf_counter()
+        before = self.before(seed)
+        now = before if step == 0 else self._seen(seed, step, params)
+        told = {"findings": findings.findings(now, before), "seconds": time.perf_counter() - start}
+        return {**now, **told}
+
+    @functools.cached_property
+    def programs(self) -> inside.Inside:
+        return inside.of(self.config, self.task)
+
+    @functools.cached_property
+    def sample(self) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"] | None]:
+        """The first validation items, or the first part of one: tokens, and which of them are real."""
+        length = min(self.task.length, TOKENS)
+        source = self.task.source("validation", 0)
+        items = [source[i] for i in range(min(len(source), TOKENS // length))]
+        tokens = np.stack([item["tokens"][:length] for item in items])
+        valid = np.stack([item["valid"][:length] for item in items]) if self.task.pads else None
+        return tokens, valid
+
+    @functools.cached_property
+    def batch(self) -> data.Batch:
+        batches = data.eval_batches(self.task, "validation", self.config.train.batch_size)
+        return next(itertools.islice(batches, 1))
+
+    def before(self, seed: int) -> Look:
+        """The look at a seed before training."""
+        if seed not in self._before:
+            self._before[seed] = self._seen(seed, 0, train.init_state(self.config, self.task, seed).evaluated)
+        return self._before[seed]
+
+    @functools.cached_property
+    def _before(self) -> dict[int, Look]:
+        return {}
+
+    def _seen(self, seed: int, step: int, params: train.Params) -> Look:
+        weights = self.weights(params, *self.sample)
+        norms = self.programs.gradients(params, self.batch, train.step_rng(seed, step))
+        matrices = {layer: np.asarray(own.matrix) for layer, own in weights.items()}
+        observed = {
+            layer: {
+                name: {"values": each.values.mean(0).tolist(), "meaning": each.meaning, "least": each.least}
+                for name, each in own.observed.items()
+            }
+            for layer, own in weights.items()
+        }
+        return records.plain(
+            {
+                "step": step,
+                "heads": heads.statistics(matrices),
+                "observed": observed,
+                "gradients": jax.device_get(norms),
+            }
+        )
+
+    def weights(self, params: train.Params, tokens: Any, valid: Any) -> dict[int, inside.Weights]:
+        """Of each layer that has attention."""
+        found = self.programs.inputs(params, tokens, valid)
+        return {layer: self.programs.weights(own, valid) for layer, own in found.items()}

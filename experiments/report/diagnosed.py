@@ -1,0 +1,215 @@
+"""Diagnoses of trained models, and the looks that were had while they trained, as a page shows them."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from experiments import files, records, shape
+from experiments.records import Record
+from experiments.report import figures
+from experiments.report.charts import Chart
+from experiments.report.heatmap import heatmap
+
+FOLDER = "diagnosis"  # of a run, where they are kept
+SCHEMA = 1
+NOTHING = "Nothing stands out."
+HINT = (0.1, 1.0)  # of a gradient's norm
+MOST_LINES = 12  # in a legend
+MAYBE = (*shape.NUMBER, shape.NOTHING)
+NUMBERS = {shape.ANY: [MAYBE]}  # by name, one for each head
+LOOK = {
+    "step": int, "heads": {shape.INDEX: NUMBERS}, "findings": [str], "seconds": shape.NUMBER,
+    "observed": {shape.INDEX: {shape.ANY: {"values": [MAYBE], "meaning": str}}},
+    "gradients": {shape.ANY: {shape.INDEX: MAYBE}},
+}  # fmt: skip
+DIAGNOSIS = {
+    "schema": int, "name": str, "identity": str, "attention": str, "task": str, "seed": int, "code": str,
+    "look": LOOK, "before": {"heads": {shape.INDEX: NUMBERS}}, "num_tokens": int, "tokens": [str],
+    "maps": {shape.INDEX: [[[shape.NUMBER]]]}, "text": (str, shape.NOTHING), "vectors": (dict, shape.NOTHING),
+}  # fmt: skip
+COLUMNS = {
+    "evenness": "entropy, of a uniform head's", "from_uniform": "unlike uniform",
+    "nearest": "most like", "from_nearest": "unlike it", "distance": "distance", "reach": "reach",
+    "on_first": "on first token",
+}  # fmt: skip
+SHARES = ("evenness", "from_uniform", "from_nearest", "on_first")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A diagnosis. Raises OSError, or ValueError that names the file if it is none."""
+    found = files.read_json(path)
+    if wrong := shape.wrong(found, DIAGNOSIS):
+        raise ValueError(f"{path} is not a diagnosis: {wrong}")
+    if found["schema"] != SCHEMA:
+        raise ValueError(f"{path} is a diagnosis of schema {found['schema']}, not {SCHEMA}")
+    sizes = {len(x) for own in found["maps"].values() for head in own for x in (head, *head)}
+    if sizes - {len(found["tokens"])}:
+        raise ValueError(f"{path} is not a diagnosis: its maps are not of its {len(found['tokens'])} tokens")
+    return found
+
+
+def shown(found: dict[str, Any]) -> dict[str, Any]:
+    """What the template, or a terminal, wants of a diagnosis."""
+    look = found["look"]
+    cut = "" if len(found["tokens"]) == found["num_tokens"] else f", the first {len(found['tokens'])} tokens"
+    text = "the first validation item" if found["text"] is None else "the text that was given"
+    return {
+        "title": f"`{found['attention']}` on `{found['task']}`, seed {found['seed']}, step {look['step']}",
+        "findings": look["findings"] or [NOTHING],
+        "heads": _heads(look, found["before"]),
+        "notes": _notes(look),
+        "maps": maps(found),
+        "text": f"Weights on {text}{cut}.",
+        "vectors": [] if found["vectors"] is None else [_vectors(found["vectors"])],
+        "code": f"Diagnosed by code {found['code']}.",
+    }
+
+
+def maps(found: dict[str, Any]) -> list[Chart]:
+    """A heat map of each head."""
+    name = f"{found['attention']}, seed {found['seed']}"
+    return [
+        heatmap(found["tokens"], weights, f"{name}: layer {layer}, head {head}")
+        for layer, own in found["maps"].items()
+        for head, weights in enumerate(own)
+    ]
+
+
+def sharpest(found: dict[str, Any]) -> Chart | None:
+    """The heat map of the head that is least like a uniform one."""
+    known = [
+        (value, layer, head)
+        for layer, own in found["look"]["heads"].items()
+        for head, value in enumerate(own["from_uniform"])
+        if value is not None
+    ]
+    if not known:
+        return None
+    _, layer, head = max(known)
+    title = f"{found['attention']} on {found['task']}: layer {layer}, head {head}"
+    return heatmap(found["tokens"], found["maps"][layer][head], title)
+
+
+def _heads(look: dict[str, Any], before: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    observed = list(dict.fromkeys(name for own in look["observed"].values() for name in own))
+    heads = ["layer", "head", *COLUMNS.values(), *(name.replace("_", " ") for name in observed)]
+    heads.insert(4, "before training")
+    rows = []
+    for layer, own in look["heads"].items():
+        extra = look["observed"].get(layer, {})
+        for head in range(len(own["entropy"])):
+            cells = [_number(name, own[name][head]) for name in COLUMNS]
+            cells.insert(2, _number("from_uniform", before["heads"][layer]["from_uniform"][head]))
+            cells += [_number("", extra[name]["values"][head]) if name in extra else "-" for name in observed]
+            rows.append([layer, str(head), *cells])
+    return heads, rows
+
+
+def _number(name: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if name in SHARES:
+        return f"{value:.1%}"
+    return f"head {value}" if name == "nearest" else f"{value:.3g}"
+
+
+def _notes(look: dict[str, Any]) -> list[str]:
+    own = {name: each["meaning"] for layer in look["observed"].values() for name, each in layer.items()}
+    gradients = "; ".join(
+        f"{part.replace('_', ' ')} {', '.join(f'{norm:.2g}' for norm in norms.values() if norm is not None)}"
+        for part, norms in look["gradients"].items()
+    )
+    return [
+        "Unlike: the share of the weight that lies elsewhere. Distance in tokens, in the mean; reach: the "
+        "least distance that holds 90% of the weight. Rows that see fewer than 8 keys are left out of what "
+        "says how a head spreads.",
+        *(f"{name.replace('_', ' ')}: {meaning}." for name, meaning in own.items()),
+        f"Norm of the gradient by part, layer after layer: {gradients}. {_hint()}",
+    ]
+
+
+def _hint() -> str:
+    low, high = HINT
+    return f"{low:g} to {high:g} is often called healthy; it depends on the loss's scale, so it is a hint."
+
+
+def _vectors(vectors: dict[str, Any]) -> dict[str, Any]:
+    heads = ["layer", "head", *next(iter(vectors["layers"].values()), {})]
+    rows = [
+        [layer, str(head), *(f"{own[name][head]:.3f}" if head < len(own[name]) else "-" for name in own)]
+        for layer, own in vectors["layers"].items()
+        for head in range(max(map(len, own.values())))
+    ]
+    title = f"“{vectors['word']}” in “{vectors['text']}” and in “{vectors['other']}”: cosine of its vectors"
+    return {"title": title, "heads": heads, "rows": rows}
+
+
+def looks(folder: Path, record: Record) -> tuple[str, list[dict[str, Any]]] | None:
+    """The first seed of a run that was looked at while it trained, and its looks."""
+    for seed in record["seeds"]:
+        try:
+            lines = records.read(folder / f"seed-{seed}" / "metrics.jsonl")
+        except (OSError, ValueError):
+            continue
+        own = [line for line in lines if line["split"] == records.LOOK and not shape.wrong(line, LOOK)]
+        if own:
+            return seed, own
+    return None
+
+
+def courses(record: Record, seed: str, own: list[dict[str, Any]]) -> list[Chart]:
+    """How the gradient's norm by part, and each head's evenness, went while a seed trained."""
+    name = f"{record['attention']['text']} on {record['task']['name']}, seed {seed}"
+    return [_gradients(name, own), _evenness(name, own)]
+
+
+def _gradients(name: str, own: list[dict[str, Any]]) -> Chart:
+    steps = [look["step"] for look in own]
+    parts = {part: [_total(look["gradients"].get(part, {})) for look in own] for part in own[0]["gradients"]}
+
+    def draw(axes: Axes) -> None:
+        axes.axhspan(*HINT, alpha=0.12, color="0.5", label="0.1 to 1, a hint")
+        for number, (part, norms) in enumerate(parts.items()):
+            look = figures.distinct(number)
+            axes.plot(steps, norms, label=part.replace("_", " "), **look)
+        axes.set(yscale="log", xlabel="training step", ylabel="norm of the gradient", title=title)
+        axes.legend()
+
+    title = f"{name}: gradient by part"
+    last = ", ".join(f"{part.replace('_', ' ')} {norms[-1]:.2g}" for part, norms in parts.items())
+    return Chart(title, f"At step {steps[-1]}: {last}. {_hint()}", draw)
+
+
+def _total(norms: dict[str, float | None]) -> float:
+    return math.sqrt(sum((math.nan if norm is None else norm) ** 2 for norm in norms.values()))
+
+
+def _evenness(name: str, own: list[dict[str, Any]]) -> Chart:
+    steps = [look["step"] for look in own]
+    lines = {
+        f"layer {layer}, head {head}": [look["heads"][layer]["evenness"][head] for look in own]
+        for layer, first in own[0]["heads"].items()
+        for head in range(len(first["evenness"]))
+    }
+    lines = {label: [math.nan if x is None else x for x in values] for label, values in lines.items()}
+
+    def draw(axes: Axes) -> None:
+        for number, (label, values) in enumerate(lines.items()):
+            axes.plot(steps, values, label=label, **figures.distinct(number))
+        axes.set(ylim=(0, 1.05), xlabel="training step", ylabel="entropy, of a uniform head's", title=title)
+        if len(lines) <= MOST_LINES:
+            axes.legend()
+
+    title = f"{name}: how evenly each head attends"
+    last = ", ".join(f"{label} {values[-1]:.0%}" for label, values in lines.items())
+    return Chart(title, f"At step {steps[-1]}: {last}.", draw)
+
+
+def cost(record: Record, seed: str, own: list[dict[str, Any]]) -> str:
+    """What looking took, beside the training."""
+    took = sum(look["seconds"] for look in own)
+    trained = record["seeds"][seed].get("timing", {}).get("train")
+    beside = f", beside {trained:.3g} s of training" if trained else ""
+    return f"{len(own)} looks took {took:.3g} s, compiling included{beside}."

@@ -1,0 +1,69 @@
+"""The weights of a head as a picture: queries down, keys across, one range of colours for all."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+
+from experiments.report.charts import Chart
+
+MOST_VALUES = 14  # tokens beside which a number in each cell can be read
+COLOURS, SIGNED_COLOURS = "cividis", "RdBu"
+DARK = 0.45  # luminance below which numbers are white
+
+
+def heatmap(tokens: list[str], weights: list[list[float]], title: str) -> Chart:
+    """Of an `attention_matrix`, T T, or its first rows and columns.
+
+    Colours go from 0 to 1 by the square root, so that small weights can be told apart; from -1 to 1, evenly,
+    where some weight is below 0. What lies beyond is drawn as the end.
+    """
+    matrix = np.array(weights, np.float64).reshape(len(tokens), len(tokens))
+    signed = bool((matrix < 0).any())
+    words = [_short(token) for token in tokens]
+
+    def draw(axes: Axes) -> None:
+        look: dict[str, Any] = {"cmap": COLOURS, "norm": PowerNorm(0.5, 0, 1)}
+        if signed:
+            look = {"cmap": SIGNED_COLOURS, "vmin": -1, "vmax": 1}
+        image = axes.imshow(matrix, interpolation="nearest", **look)
+        axes.grid(visible=False)
+        size = max(4.5, min(9.0, 200 / len(words)))
+        axes.set_xticks(range(len(words)), words, fontsize=size, rotation=90)
+        axes.set_yticks(range(len(words)), words, fontsize=size)
+        axes.set(xlabel="key", ylabel="query", title=title)
+        for text in (axes.title, *axes.get_xticklabels(), *axes.get_yticklabels()):
+            text.set_parse_math(False)  # a token may be a dollar
+        scale = "from -1 to 1" if signed else "from 0 to 1, by the square root"
+        axes.figure.colorbar(image, ax=axes, label=f"weight, {scale}", shrink=0.8)
+        if len(words) <= MOST_VALUES:
+            _write_values(axes, matrix, image)
+
+    return Chart(title, _told(tokens, matrix), draw, size=(5.6, 5.0))
+
+
+def _write_values(axes: Axes, matrix: np.ndarray, image: Any) -> None:
+    for (row, column), value in np.ndenumerate(matrix):
+        colour = "#ffffff" if _luminance(image.cmap(image.norm(value))) < DARK else "#000000"
+        size = min(8.0, 80 / len(matrix))
+        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=size)
+
+
+def _luminance(colour: tuple[float, ...]) -> float:
+    red, green, blue = colour[:3]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _told(tokens: list[str], matrix: np.ndarray) -> str:
+    if not len(tokens):
+        return "No token."
+    most = matrix.argmax(-1)
+    return "Each token and the one it gives most weight: " + "; ".join(
+        f"{token} {tokens[at]} {matrix[row, at]:.2f}"
+        for row, (token, at) in enumerate(zip(tokens, most, strict=True))
+    )
+
+
+def _short(token: str) -> str:
+    return token if len(token) <= 12 else token[:11] + "…"

@@ -1,0 +1,127 @@
+"""A run that is diagnosed: the same numbers, looks among its metrics, heat maps; and the command on a run."""
+
+import json
+import re
+
+import pytest
+
+import launch
+from experiments import codes, files, records
+from experiments.diagnose import __main__ as command
+from experiments.report import diagnosed, gathered, page
+from experiments.running import screen
+from experiments.training import trained
+from tests.experiments.report.test_page import Reader
+from tests.experiments.runs import command as of_launch
+from tests.experiments.runs import lasting, only_folder, record_of, stopping_at
+
+DIAGNOSED = {"eval__diagnose": True}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, compiled_once):
+    """The folder of a run that was diagnosed while it trained."""
+    workdir = tmp_path_factory.mktemp("diagnosed")
+    assert launch.main(of_launch(workdir, **DIAGNOSED)) == 0
+    return only_folder(workdir)
+
+
+def lines(folder, seed=0):
+    """Of its metrics, without how long it took."""
+    found = records.read(folder / f"seed-{seed}" / "metrics.jsonl")
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in found]
+
+
+def test_looking_changes_no_number(run, undisturbed):
+    plain = only_folder(undisturbed)
+    assert plain.name == run.name
+    theirs, ours = lasting(record_of(undisturbed)), lasting(files.read_json(run / records.RECORD))
+    assert ours["seeds"] == theirs["seeds"] and ours["summary"] == theirs["summary"]
+    assert [line for line in lines(run) if line["split"] != records.LOOK] == lines(plain)
+
+
+def test_it_looks_before_training_and_at_each_validation(run):
+    looks = [line for line in lines(run) if line["split"] == records.LOOK]
+    assert [look["step"] for look in looks] == [0, 5, 10, 15, 20]
+    parts = {"query", "key", "value", "output"}  # and no feed-forward: the config has none
+    assert all(set(look["gradients"]) == parts for look in looks)
+    assert looks[0]["findings"] == []
+
+
+def test_an_interrupted_run_looks_as_an_undisturbed_one(run, tmp_path, monkeypatch, compiled_once):
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", stopping_at(7))
+        assert launch.main(of_launch(tmp_path, **DIAGNOSED)) == codes.RESUMABLE
+    assert launch.main(of_launch(tmp_path, **DIAGNOSED)) == 0
+    assert lines(only_folder(tmp_path)) == lines(run)
+
+
+def test_heat_maps_are_left_at_the_end(run):
+    found = diagnosed.read(run / diagnosed.FOLDER / "seed-0.json")
+    assert found["look"]["step"] == files.read_json(run / records.RECORD)["seeds"]["0"]["best_step"]
+    assert len(found["tokens"]) == found["num_tokens"] == 16
+    for head in found["maps"]["0"]:
+        assert [sum(row) for row in head] == pytest.approx([1] * 16, abs=1e-3)
+
+
+def test_the_report_shows_it(run):
+    text = page.html(gathered.gather([run.parent]), "Ours")
+    said = " ".join("".join(Reader(text).text).split())
+    assert "Inside the heads" in said and "5 looks took" in said
+    assert "layer 0, head 0" in said and "0.1 to 1 is often called healthy" in said
+    card = text[text.index('id="card-full"') :]
+    assert "<svg" in card[: card.index("</article>")]
+
+
+def test_the_command_diagnoses_a_text(run, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    assert command.main([str(run), "--text=1 2 3 4 5 6 7 8 9", f"--out={out}"]) == 0
+    said = capsys.readouterr().out
+    assert "| layer | head |" in said and said.splitlines()[-2] == str(out)
+    kept = diagnosed.read(run.parent / run.name / diagnosed.FOLDER / said.splitlines()[-1].split("/")[-1])
+    assert kept["tokens"] == list("123456789") and kept["text"] == "1 2 3 4 5 6 7 8 9"
+    read = Reader(out.read_text(encoding="utf-8"))
+    assert sum(tag == "svg" for tag, _ in read.elements) == sum(len(own) for own in kept["maps"].values())
+
+
+def test_a_word_in_two_texts(run, tmp_path, capsys):
+    texts = ["--text=1 2 3 4", "--other=4 3 2 1", "--word=2", f"--out={tmp_path}/page.html"]
+    assert command.main([str(run), *texts]) == 0
+    said = capsys.readouterr().out
+    assert "“2” in “1 2 3 4” and in “4 3 2 1”" in said and "| layer | head | query | key |" in said
+    same = ["--text=1 2 3 4", "--other=1 2 3 4", "--word=3", f"--out={tmp_path}/page.html"]
+    assert command.main([str(run), *same]) == 0
+    (row,) = re.findall(r"^\| 0 \| 0 \| (1\.000) \| (1\.000) \|$", capsys.readouterr().out, re.MULTILINE)
+    assert row == ("1.000", "1.000")
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        (["--text="], "text has 0 tokens"),
+        (["--text=17 x"], "must be numbers below 16"),
+        (["--text=1 2", "--other=1", "--word=9"], "word '9' is not in '1 2'"),
+        (["--seed=5"], "no trained parameters of seed 5; it has those of seeds: 0"),
+    ],
+)
+def test_wrong_use_is_one_line(run, tmp_path, capsys, given, told):
+    assert command.main([str(run), *given, f"--out={tmp_path}/page.html"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("diagnose: ") and told in error and error.count("\n") == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_what_is_no_run_or_no_diagnosis_is_named(run, tmp_path, capsys):
+    assert command.main([str(tmp_path)]) == 2
+    assert "there is no record.json" in capsys.readouterr().err
+    found = diagnosed.read(run / diagnosed.FOLDER / "seed-0.json")
+    for wrong in ([], {**found, "tokens": ["a"]}, {**found, "schema": 0}, {**found, "maps": {"0": [1]}}):
+        (tmp_path / "wrong.json").write_text(json.dumps(wrong))
+        with pytest.raises(ValueError, match=r"wrong\.json is"):
+            diagnosed.read(tmp_path / "wrong.json")
+
+
+def test_a_trained_model_is_had_back(run):
+    model = trained.load(run)
+    assert (model.seed, model.step) == (0, files.read_json(run / records.RECORD)["seeds"]["0"]["best_step"])
+    assert model.config.attention.name == "full" and model.task.length == 16
