@@ -49,12 +49,12 @@ def sweep(folder: Path) -> None:
         leftover.unlink()
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON that any parser reads.
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Write JSON that any parser reads, on one line if `indent` is None.
 
     Raises ValueError for a NaN or an infinity, TypeError for what JSON does not know; `path` stays as it was.
     """
-    write(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+    write(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:

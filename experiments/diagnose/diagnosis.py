@@ -13,7 +13,7 @@ from experiments.report.diagnosed import FOLDER
 from experiments.training.trained import Trained
 
 SCHEMA = 1
-SHOWN = 48  # tokens of a heat map at the most: the first ones
+SHOWN = 32  # tokens of a heat map at the most: the first ones
 DIGITS = 4  # of a weight
 
 
@@ -65,7 +65,7 @@ def write(folder: Path, found: dict[str, Any]) -> Path:
     own = "" if asked == [None, None] else "-" + hashlib.sha256(repr(asked).encode()).hexdigest()[:8]
     path = folder / FOLDER / f"seed-{found['seed']}{own}.json"
     path.parent.mkdir(exist_ok=True)
-    files.write_json(path, found)
+    files.write_json(path, found, indent=None)
     return path
 
 

@@ -12,10 +12,11 @@ import sys
 import attention
 from experiments import files, provenance, records
 from experiments.records import Record
-from experiments.report import figures, sections, tables
+from experiments.report import by_length, figures, sections, tables
 
 README = provenance.ROOT / "README.md"
 RESULTS = provenance.ROOT / "results"
+SCALING = RESULTS / "scaling"
 PICTURE = "docs/images/results.png"
 HEADS = {"value_width": "V != H", "cross_attention": "cross"}
 
@@ -45,7 +46,8 @@ def main() -> int:
 
 def filled(text: str) -> str:
     """The text with every block between <!-- name --> and <!-- /name --> made anew."""
-    for name, content in {"results": results_block(), "capabilities": capability_table()}.items():
+    blocks = {"results": results_block(), "growth": growth_block(), "capabilities": capability_table()}
+    for name, content in blocks.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if not pattern.search(text):
             raise ValueError(f"README.md has no block <!-- {name} --> ... <!-- /{name} -->")
@@ -75,6 +77,20 @@ def results_block() -> str:
     if not made:
         return "No run is in results/ yet."
     return "\n\n".join([*made, f"![Learning curves, and time by length]({PICTURE})"])
+
+
+def growth_block() -> str:
+    """Training steps by length, from the records in results/scaling."""
+    found, complaints = records.find(SCALING)
+    if complaints:
+        raise ValueError("; ".join(complaints))
+    made = []
+    for group in by_length.groups([record for _, record in found]):
+        chosen = [part for part in by_length.parts(group) if not part[0][0].startswith("forward")]
+        shown = (tables.markdown(heads, rows) for heads, rows in chosen)
+        commits = sections.commits_text(group)
+        made += [by_length.title(group), *shown, f"{by_length.note(group)} {commits}"]
+    return "\n\n".join(made) or "No run is in results/scaling yet."
 
 
 def _cell(value: bool | str) -> str:
