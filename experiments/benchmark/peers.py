@@ -213,9 +213,9 @@ GOALS = (
         2.0,
         tried=(
             "tried were blocks of 32 to 256 queries (64 are fastest: longer ones waste products), heads in "
-            "parts side by side (no faster), stretches of the sequence side by side as rows of a batch (little "
-            "faster), and XLA without its library of fused products (no faster). What remains: a block's "
-            "operations are so small that most use one thread, and there are many."
+            "parts side by side (no faster), stretches of the sequence side by side as rows of a batch "
+            "(little faster), and XLA without its library of fused products (no faster). What remains: a "
+            "block's operations are so small that most use one thread, and there are many."
         ),
     ),
     Goal(
