@@ -5,7 +5,7 @@ import dataclasses
 
 from experiments.records import Record
 from experiments.report import compare, digits, tables
-from experiments.report.best import MOST, best
+from experiments.report.best import MOST, best, pairs
 
 GIB = 2**30
 BUDGETS = (2, 4, 8, 16, 40, 80)  # GiB of a device
@@ -19,11 +19,13 @@ class Advice:
     length: int
     budget: int  # GiB
     take: list[str]  # sentences
+    quality: list[str]  # of each task, which of what fits
     sure: list[str]
 
 
-def of_task(group: list[Record]) -> str:
-    """What may be said of the records of one task, in one or two sentences."""
+def of_task(group: list[Record], family: list[Record] | None = None) -> str:
+    """What may be said of records of one task, in one or two sentences; `family` is their whole table."""
+    family = group if family is None else family
     rows = [row for row in compare.ranked(group) if row["score"]["mean"] is not None]
     task = group[0]["task"]
     what = f"On `{task['name']}` (length {task['length']:,})"
@@ -32,12 +34,13 @@ def of_task(group: list[Record]) -> str:
     ranked = [row["record"] for row in rows]
     first, score = ranked[0], rows[0]["score"]
     number = f"{digits.text(score)} {task['primary'].replace('_', ' ')}, {_seeds(score['n'])}"
-    ahead = best(ranked)
+    ahead = best(ranked, family)
     if not ahead:
         head = f"{what} `{first['attention']['text']}` has the best mean ({number})."
-        return " ".join([head, *_against_others(first, ranked[1:])])
+        return " ".join([head, *_against_others(first, ranked[1:], family)])
     names = _and([f"`{record['attention']['text']}`" for record in ahead])
-    verb = "is better than every other run" if len(ahead) == 1 else "are better than every other run"
+    others = "every other run" if len(ranked) == len(family) else f"the {len(ranked) - len(ahead)} others"
+    verb = f"{'is' if len(ahead) == 1 else 'are'} better than {others}"
     level = "" if len(ahead) == 1 else ", and not told apart"
     return (
         f"{what} {names} {verb} by paired t-tests, Holm-corrected{level} "
@@ -45,15 +48,14 @@ def of_task(group: list[Record]) -> str:
     )
 
 
-def _against_others(first: Record, others: list[Record]) -> list[str]:
+def _against_others(first: Record, others: list[Record], family: list[Record]) -> list[str]:
     """Sentences on what the first one was shown to be better than, and on what it was not."""
-    if not others or len(others) >= MOST:
+    if not others or len(family) > MOST:
         return []
-    # Pairs with the first one come first.
-    made = compare.claims([first, *others])[: len(others)]
+    made = pairs(family)
     shown, rest = [], collections.defaultdict(list)
-    for other, claim in zip(others, made, strict=True):
-        name = f"`{other['attention']['text']}`"
+    for other in others:
+        name, claim = f"`{other['attention']['text']}`", made[frozenset((id(first), id(other)))]
         if claim["untested"]:
             rest[f"not tested: {claim['untested']}"].append(name)
         elif claim["better"] is first and claim["p"] < 1 - compare.CONFIDENCE:
@@ -85,18 +87,19 @@ def _advice(group: list[Record], tasks: list[list[Record]], length: int, budget:
     above = [name for name, size in planned.items() if size is not None and size > budget * GIB]
     unknown = sorted({r["attention"]["text"] for r in group} - {*fits, *above})
     take = [f"At {length:,} tokens in {budget} GiB {_fitting(fits, planned)}."]
-    take += [_quality(fits, tasks), _fastest(fits, rows)] if fits else []
+    take += [_fastest(fits, rows)] if fits else []
     if above:
         take.append(f"What does not fit: {_and([_sized(name, planned[name]) for name in above])}.")
+    sequences = group[0]["config"]["train"]["batch_size"]
     sure = [
         "Memory is what the compiler plans for a training step of this model "
-        f"({group[0]['config']['train']['batch_size']} sequences a step, "
+        f"({sequences} sequence{'s' * (sequences > 1)} a step, "
         f"{group[0]['provenance']['device']['platform'].upper()}): exact for it, and no other.",
         "Time is of one machine: trust the ratios.",
         _at_other_lengths(tasks, length),
     ]
     sure += [f"Not measured at this length: {_and([f'`{name}`' for name in unknown])}."] if unknown else []
-    return Advice(length, budget, list(filter(None, take)), list(filter(None, sure)))
+    return Advice(length, budget, list(filter(None, take)), _quality(fits, tasks), list(filter(None, sure)))
 
 
 def _planned(record: Record) -> int | None:
@@ -116,15 +119,15 @@ def _sized(name: str, size: int | None) -> str:
     return f"`{name}` ({tables.in_bytes(size)})"
 
 
-def _quality(fits: list[str], tasks: list[list[Record]]) -> str:
+def _quality(fits: list[str], tasks: list[list[Record]]) -> list[str]:
     """Which of those that fit has the best scores, by variant: elsewhere its hyperparameters may differ."""
     names = {text.partition("(")[0] for text in fits}
     told = []
     for group in tasks:
         own = [record for record in group if record["attention"]["name"] in names]
         if len({record["attention"]["name"] for record in own}) > 1:
-            told.append(of_task(own))
-    return " ".join(["If quality decides:", *told]) if told else ""
+            told.append(of_task(own, group))
+    return told
 
 
 def _fastest(fits: list[str], rows: dict[str, Record]) -> str:
