@@ -50,46 +50,37 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def shown(found: dict[str, Any]) -> dict[str, Any]:
-    """What the template, or a terminal, wants of a diagnosis."""
+def shown(found: dict[str, Any], most: int | None = None) -> dict[str, Any]:
+    """What the template, or a terminal, wants of a diagnosis, with `most` heat maps (None: of all heads)."""
     look = found["look"]
     cut = "" if len(found["tokens"]) == found["num_tokens"] else f", the first {len(found['tokens'])} tokens"
+    count = sum(map(len, found["maps"].values()))
+    left = f" The {most} heads of {count} least like a uniform one." if most and most < count else ""
     text = "the first validation item" if found["text"] is None else "the text that was given"
     return {
         "title": f"`{found['attention']}` on `{found['task']}`, seed {found['seed']}, step {look['step']}",
         "findings": look["findings"] or [NOTHING],
         "heads": _heads(look, found["before"]),
         "notes": _notes(look),
-        "maps": maps(found),
-        "text": f"Weights on {text}{cut}.",
+        "maps": maps(found)[:most],
+        "text": f"Weights on {text}{cut}.{left}",
         "vectors": [] if found["vectors"] is None else [_vectors(found["vectors"])],
         "code": f"Diagnosed by code {found['code']}.",
     }
 
 
 def maps(found: dict[str, Any]) -> list[Chart]:
-    """A heat map of each head."""
-    name = f"{found['attention']}, seed {found['seed']}"
-    return [
-        heatmap(found["tokens"], weights, f"{name}: layer {layer}, head {head}")
-        for layer, own in found["maps"].items()
-        for head, weights in enumerate(own)
-    ]
-
-
-def sharpest(found: dict[str, Any]) -> Chart | None:
-    """The heat map of the head that is least like a uniform one."""
-    known = [
-        (value, layer, head)
+    """A heat map of each head, those least like a uniform one first."""
+    heads = [
+        (own["from_uniform"][head] or 0.0, layer, head)
         for layer, own in found["look"]["heads"].items()
-        for head, value in enumerate(own["from_uniform"])
-        if value is not None
+        for head in range(len(own["from_uniform"]))
     ]
-    if not known:
-        return None
-    _, layer, head = max(known)
-    title = f"{found['attention']} on {found['task']}: layer {layer}, head {head}"
-    return heatmap(found["tokens"], found["maps"][layer][head], title)
+    name = f"{found['attention']} on {found['task']}, seed {found['seed']}"
+    return [
+        heatmap(found["tokens"], found["maps"][layer][head], f"{name}: layer {layer}, head {head}")
+        for _, layer, head in sorted(heads, key=lambda each: -each[0])
+    ]
 
 
 def _heads(look: dict[str, Any], before: dict[str, Any]) -> tuple[list[str], list[list[str]]]:

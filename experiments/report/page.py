@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from experiments import provenance, records
 from experiments.records import Record
 from experiments.report import (
+    advice,
     best,
     by_length,
     cards,
@@ -28,6 +29,7 @@ from experiments.report import (
 )
 from experiments.report.gathered import Found
 
+MOST_MAPS = 6  # of a diagnosis; its own page has all
 WEB = Path(__file__).with_name("web")
 
 
@@ -45,12 +47,13 @@ def html(found: Found, title: str) -> str:
     """The page. Everything in it that comes from records is escaped."""
     lengths = by_length.groups(found.records)
     scored = groups.scored(found.records, lengths)
-    advices = verdict.advices(max(lengths, key=len), _trained(scored)) if lengths else []
+    advices = advice.advices(max(lengths, key=len), _trained(scored)) if lengths else []
     parts = {
         "advices": advices,
-        "usual": verdict.usual(advices) if advices else None,
+        "usual": advice.usual(advices) if advices else None,
         "lengths": sorted({advice.length for advice in advices}),
-        "budgets": verdict.BUDGETS,
+        "budgets": advice.BUDGETS,
+        "advice_heads": advice.HEADS,
         "verdicts": [verdict.of_task(group) for group in _trained(scored)],
         "tasks": [_task(group, found.runs) for group in scored],
         "growth": [_growth(group) for group in lengths],
@@ -191,12 +194,12 @@ def _inside(path: Path, record: Record, found: Found) -> dict[str, Any] | None:
         "verdict": f"{told} finding{'s' * (told > 1)}" if told else "nothing stands out",
         "charts": [_shown(chart) for chart in diagnosed.courses(record, *looked)] if looked else [],
         "cost": diagnosed.cost(record, *looked) if looked else None,
-        "diagnoses": [_diagnosis(each) for each in own],
+        "diagnoses": [_diagnosis(each, MOST_MAPS) for each in own],
     }
 
 
-def _diagnosis(found: dict[str, Any]) -> dict[str, Any]:
-    parts = diagnosed.shown(found)
+def _diagnosis(found: dict[str, Any], most: int | None = None) -> dict[str, Any]:
+    parts = diagnosed.shown(found, most)
     return {**parts, "maps": [_shown(chart) for chart in parts["maps"]]}
 
 
@@ -208,8 +211,9 @@ def _card(card: cards.Card, found: Found) -> dict[str, Any]:
         for each in found.diagnoses.get(path, [])
         if record["attention"]["name"] == card.name
     )
-    chart = next(filter(None, map(diagnosed.sharpest, own)), None)
-    shown = None if chart is None else _shown(chart)
+    chart = next((chart for each in own for chart in diagnosed.maps(each)[:1]), None)
+    # Another title than where it stands among others: names in a page are made of it.
+    shown = None if chart is None else _shown(chart._replace(title=f"{card.name}, a head: {chart.title}"))
     return {**card._asdict(), "laws": laws.told(card.name), "map": shown}
 
 

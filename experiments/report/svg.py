@@ -47,6 +47,8 @@ NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 def _drawn(chart: Chart, style: dict[str, Any]) -> Iterator[Figure]:
     # The title keeps a figure's identifiers apart from those of others in the page.
     settings: Any = STYLE | style | {"svg.hashsalt": chart.title}
+    if not (written := chart.title + chart.told).isascii():
+        settings["font.family"] = fonts.families(written)
     with matplotlib.rc_context(settings):
         figure, axes = plt.subplots(figsize=chart.size, layout="constrained")
         try:
@@ -54,18 +56,9 @@ def _drawn(chart: Chart, style: dict[str, Any]) -> Iterator[Figure]:
             with warnings.catch_warnings():
                 # Of characters that no font here has: in a page the reader's fonts draw them.
                 warnings.filterwarnings("ignore", r"Glyph .* missing from")
-                _choose_fonts(figure)
                 yield figure
         finally:
             plt.close(figure)
-
-
-def _choose_fonts(figure: Figure) -> None:
-    figure.draw_without_rendering()  # makes the labels of the axes
-    for text in figure.findobj(Text):
-        assert isinstance(text, Text)
-        if not text.get_text().isascii():
-            text.set_fontfamily(fonts.families(text.get_text()))
 
 
 def _make_drawable(figure: Figure) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from experiments import files, provenance, records
 from experiments.report import __main__ as command
-from experiments.report import export, gathered, latex, page, verdict
+from experiments.report import advice, export, gathered, latex, page
 
 RESULTS = provenance.ROOT / "results"
 GIB = 2**30
@@ -151,19 +151,20 @@ def test_the_first_screen_says_what_to_take_under_8_gib_at_16k(text):
     said = " ".join("".join(Reader(text).text).split())
     start = said.index("At 16,384 tokens in 8 GiB")
     first = said[start : start + 2000]
-    assert "full (4 GiB) and window (1 GiB) train" in first
-    assert "If time decides: window, 1.5 s a step, 6 times as fast as full" in first
-    assert "What does not fit: dense (30 GiB)" in first
-    assert "Quality was measured at length" in first and "not at 16,384" in first
+    assert "window and full can be trained; dense (30 GiB) cannot." in first
+    assert "Fastest is window: 6 times as fast as full." in first
+    assert "window(window_size=128)1 GiB1.5 s (1.5-1.5)1" in first and "4 GiB9 s (9-9)6" in first
+    assert "Quality was measured at 128 and 1,024 tokens, not at 16,384." in first
+    assert "463,104 parameters, 1 sequence a step" in first or "2 sequences a step" in first
     shown = [a for tag, a in Reader(text).elements if "advice" in a.get("class", "") and "hidden" not in a]
     assert [(a["data-length"], a["data-budget"]) for a in shown] == [("16384", "8")]
 
 
 def test_verdicts_say_what_was_tested(text):
     said = " ".join("".join(Reader(text).text).split())
-    assert "On recall (length 128)" in said
-    assert "On bytes (length 1,024) window has the best mean (2.642 bits per byte, one seed)." in said
-    assert "It was shown to be better than pooled(window_size=16) and window(window_size=16) (paired" in said
+    assert "On recall (accuracy, higher is better; length 128, n = 8): dense 0.99889 ± 0.00092" in said
+    assert "On bytes (bits per byte, lower is better; length 1,024, one seed): window 2.642, dense" in said
+    assert "was shown to be better than pooled(window_size=16) and window(window_size=16) (paired" in said
     assert "full (not tested: equal in every seed)" in said
 
 
@@ -227,5 +228,6 @@ def test_latex_is_bold_only_where_it_was_tested(runs):
 def test_budgets_are_judged_by_what_needs_more():
     record = by_length("full", 1024, 3 * GIB, 1.0)
     record["memory"]["forward"]["total"] = 5 * GIB
-    found = {advice.budget: advice.take for advice in verdict.advices([record], [])}
-    assert "nothing that was measured trains" in found[4][0] and "`full` (5 GiB) trains" in found[8][0]
+    found = {each.budget: each.take for each in advice.advices([record], [])}
+    assert "nothing that was measured can be trained: `full` (5 GiB)" in found[4][0]
+    assert "memory decides nothing" in found[8][0] and found[8][-1] == "Quality was not measured."
