@@ -165,12 +165,13 @@ class Attention(abc.ABC):
         weights: Float[Array, "B N T S"],
         *,
         params: Params = {},  # noqa: B006 (never written to)
+        gates: Float[Array, "B T N F"] | None = None,
     ) -> Mapping[str, Observation]:
         """What a diagnosis shows of this variant beside what all have, by name; {} if there is nothing.
 
         `weights` is the `attention_matrix` of these arguments, in evaluation.
         """
-        del query, key, mask, weights, params
+        del query, key, mask, weights, params, gates
         return {}
 
 

@@ -122,18 +122,16 @@ class LSH(SoftmaxAttention):
         end = rank if causal else np.minimum(chunk_start + self.chunk_size, tokens) - 1
         return int((end - first).sum())
 
-    def observe(self, query, key, mask, weights, *, params={}):  # noqa: B006
+    def observe(self, query, key, mask, weights, *, params={}, gates=None):  # noqa: B006
         """`buckets`: how many hold the tokens in effect, 1 / the chance that two tokens share one."""
         bucket = lsh_buckets(self, query, None)[..., None] == jnp.arange(self.num_buckets)  # B N R T buckets
         if mask.query_valid is not None:
             bucket &= mask.query_valid[:, None, None, :, None]
-        count = bucket.sum(3)
-        share = count / jnp.maximum(count.sum(-1, keepdims=True), 1)
-        shared = (share**2).sum(-1).mean(-1)  # over the rounds
-        in_effect = 1 / jnp.maximum(shared, 1 / self.num_buckets)
-        meaning = f"buckets in effect, of {self.num_buckets}"
-        least = min(self.num_buckets, query.shape[1]) ** 0.25  # 2 of 16: most tokens are in one
-        return {"buckets": Observation(in_effect, meaning, least)}
+        share = bucket.sum(3) / bucket.sum((3, 4))[..., None]  # of no token at all: not a number
+        in_effect = 1 / (share**2).sum(-1).mean(-1)  # over the rounds
+        # Below 2 any two tokens are more often in one bucket than not; of two buckets that is no fault.
+        least = 2.0 if self.num_buckets > 2 else None
+        return {"buckets": Observation(in_effect, f"buckets in effect, of {self.num_buckets}", least)}
 
     def matched_key(self, query, key):
         return unit(query if key is None else key).astype(query.dtype)

@@ -104,11 +104,11 @@ class Pooled(SoftmaxAttention):
         pooling = 2 * batch * num_kv_heads * members * width
         return Flops(counted.forward + pooling, counted.backward + 2 * pooling)
 
-    def observe(self, query, key, mask, weights, *, params={}):  # noqa: B006
+    def observe(self, query, key, mask, weights, *, params={}, gates=None):  # noqa: B006
         """`on_pools`: the share of the weight that lies on pools, not on exact keys."""
         spans = self._spans(weights.shape[2], weights.shape[3], mask.causal)
-        exact = np.zeros(weights.shape[2:], bool)
-        if 0 in spans:
+        exact = np.full(weights.shape[2:], self.pool_size == 1)
+        if 0 in spans and self.pool_size > 1:
             place = np.arange(weights.shape[3])
             exact = (spans[0].first[:, None] <= place) & (place <= spans[0].last[:, None])
         total = weights.sum((2, 3))

@@ -47,6 +47,6 @@ class Interrupts:
 
 
 def end_with_the_reader() -> None:
-    """Of a command that only prints: `| head` ends it, as it ends others, without a word."""
+    """Of a command that prints at its end: `| head` ends it, as it ends others, without a word."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

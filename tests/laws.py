@@ -2,7 +2,8 @@
 
     python -m tests.laws     # some minutes; writes results/laws.json, which the cards of a report quote
 
-Exit code 1 if a check failed; what failed is in the file too.
+Exit code 1 if a check failed, which is in the file too, or if they did not run to their end: then nothing is
+written.
 """
 
 import re
@@ -14,7 +15,7 @@ from xml.etree import ElementTree
 
 import attention
 from experiments import files, provenance
-from experiments.report.laws import PATH, Tally
+from experiments.report.laws import JUDGED, PATH, Tally
 
 COMMAND = ("-m", "pytest", "-m", "not campaign", "-k", "test_law_", "tests/attention", "-q", "--tb=no")
 LAW = re.compile(r"test_law_(\d+)_")
@@ -26,9 +27,13 @@ def main() -> int:
         xml = Path(folder) / "laws.xml"
         code = subprocess.run([sys.executable, *COMMAND, f"--junitxml={xml}"], cwd=provenance.ROOT).returncode
         found = tallies(ElementTree.parse(xml))
+    missing = set(attention.names()) - found.keys()
+    if code not in (0, 1) or missing:
+        print(f"pytest ended with {code}, without {', '.join(sorted(missing)) or 'nothing'}: nothing is kept")
+        return 1
     gathered = provenance.gather()
     origin = {"commit": provenance.commit(gathered), "packages": gathered["packages"]}
-    origin |= {"attention_sha256": provenance.code_sha256(("attention",))}
+    origin |= {"code_sha256": provenance.code_sha256(JUDGED)}
     files.write_json(PATH, {**origin, "variants": found})
     print(f"wrote {PATH.relative_to(provenance.ROOT)}")
     return code

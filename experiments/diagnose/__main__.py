@@ -5,8 +5,9 @@
     python -m experiments.diagnose RUN --text "the bank of a river" --other "the bank lends" --word bank
 
 Statistics and findings are of the first validation items; heat maps of the text, or of the first of them.
-With `--word`: how alike its queries, and its keys, are in the two texts, by cosine. Writes a page, and keeps
-the numbers in RUN/diagnosis, where `python -m experiments.report` finds them.
+With `--word`: how alike its queries, and its keys, are in the two texts, by cosine, at the last token of its
+first occurrence in each, which may be inside another word. Writes a page, and keeps the numbers in
+RUN/diagnosis, where `python -m experiments.report` finds them.
 """
 
 import argparse
@@ -34,12 +35,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--word", help="in both texts")
     parser.add_argument("--out", type=Path, default=Path("diagnosis.html"), help="the page (diagnosis.html)")
     options = parser.parse_args(arguments)
-    if (options.word is None) != (options.other is None) or (options.word and options.text is None):
+    word, other, text = options.word, options.other, options.text
+    if (word is None) != (other is None) or (word is not None and text is None):
         parser.error("--word goes with --text and --other")
     try:
         model = trained.load(options.run, options.seed)
-        word = None if options.word is None else Word(options.word, options.text, options.other)
-        found = diagnosis(model, options.text, word)
+        found = diagnosis(model, text, None if word is None else Word(word, text, other))
         files.write(options.out, page.diagnosis_html(found))
         kept = write(options.run, found)
     except (OSError, ValueError, DamagedError) as error:

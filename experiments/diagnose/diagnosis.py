@@ -1,69 +1,68 @@
 """The diagnosis of one trained seed: a look at it, and the weights of each head on some text."""
 
-import hashlib
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import files, provenance, records
+from experiments import diagnoses, files, provenance, records
 from experiments.diagnose import heads
 from experiments.diagnose.look import TOKENS, Looker
-from experiments.report.diagnosed import FOLDER
 from experiments.training.trained import Trained
 
-SCHEMA = 1
 SHOWN = 32  # tokens of a heat map at the most: the first ones
 DIGITS = 4  # of a weight
 
 
 class Word(NamedTuple):
-    """One word in two texts, whose vectors are compared at its last token."""
+    """A word and two texts with it. Vectors are compared at its last token, where it first stands in each."""
 
     word: str
     text: str
     other: str
 
 
-def diagnosis(trained: Trained, text: str | None = None, word: Word | None = None) -> dict[str, Any]:
+def diagnosis(
+    trained: Trained, text: str | None = None, word: Word | None = None, looker: Looker | None = None
+) -> dict[str, Any]:
     """All that is to be shown of a trained seed, JSON. Without a text, of the task's first validation item.
 
-    Raises ValueError for a text that the task cannot read or that is too long.
+    `looker` saves compiling again what it has compiled. Raises ValueError for a text that the task cannot
+    read or that is too long.
     """
-    looker, record = Looker(trained.config, trained.task), trained.record
+    start = time.perf_counter()
+    looker, record = looker or Looker(trained.config, trained.task), trained.record
     tokens = _first_item(looker) if text is None else _read(trained, text)
     weights = looker.weights(trained.params, tokens[None], _valid(trained, tokens))
-    shown = tokens[:SHOWN]
+    maps = {layer: np.asarray(own.matrix[0, :, :SHOWN, :SHOWN], np.float64) for layer, own in weights}
+    vectors = None if word is None else {**word._asdict(), "layers": _vectors(looker, trained, word)}
     return records.plain(
         {
-            "schema": SCHEMA,
+            "schema": diagnoses.SCHEMA,
             "name": record["name"],
             "identity": record["identity"],
             "attention": record["attention"]["text"],
             "task": record["task"]["name"],
             "seed": trained.seed,
+            "outcome": record["seeds"][str(trained.seed)]["outcome"],
             "code": provenance.commit(provenance.gather()),
+            "trained_by": provenance.commit(record["provenance"]),
             "look": looker(trained.seed, trained.step, trained.params),
             "before": looker.before(trained.seed),
             "text": text,
             "num_tokens": len(tokens),
-            "tokens": trained.task.decode(shown),
-            "maps": {
-                layer: np.round(np.asarray(own.matrix[0, :, :SHOWN, :SHOWN], np.float64), DIGITS).tolist()
-                for layer, own in weights.items()
-            },
-            "vectors": None
-            if word is None
-            else {**word._asdict(), "layers": _vectors(looker, trained, word)},
+            "tokens": trained.task.decode(tokens[:SHOWN]),
+            "maps": {layer: np.round(own, DIGITS).tolist() for layer, own in maps.items()},
+            "vectors": vectors,
+            "seconds": time.perf_counter() - start,
         }
     )
 
 
 def write(folder: Path, found: dict[str, Any]) -> Path:
     """Keep a diagnosis in its run's folder; where."""
-    asked = [found["text"], found["vectors"]]
-    own = "" if asked == [None, None] else "-" + hashlib.sha256(repr(asked).encode()).hexdigest()[:8]
-    path = folder / FOLDER / f"seed-{found['seed']}{own}.json"
+    path = diagnoses.path(folder, found["seed"], found["text"], found["vectors"])
     path.parent.mkdir(exist_ok=True)
     files.write_json(path, found, indent=None)
     return path
@@ -86,27 +85,27 @@ def _valid(trained: Trained, tokens: np.ndarray) -> np.ndarray | None:
 
 
 def _vectors(looker: Looker, trained: Trained, word: Word) -> dict[int, dict[str, list[float]]]:
-    """Cosine of the word's query in one text with that in the other, by layer and head; and of its key."""
-    found = []
-    for text in (word.text, word.other):
-        tokens = _read(trained, text)
-        at = _end_of(trained.task.encode(word.word), tokens, word.word, text)
-        inputs = looker.programs.inputs(trained.params, tokens[None], _valid(trained, tokens))
-        found.append(
-            {
-                layer: {
-                    name: np.asarray(vectors[0, at])
-                    for name, vectors in (("query", own.plain_query), ("key", own.plain_key))
-                    if vectors is not None
-                }
-                for layer, own in inputs.items()
-            }
-        )
-    one, other = found
+    """Cosine of the word's query in one text with that in the other, by layer and head; and of its key.
+
+    Of a key, by the query heads that share it.
+    """
+    one, other = (_word_vectors(looker, trained, word.word, text) for text in (word.text, word.other))
     return {
         layer: {name: heads.cosines(vector, other[layer][name]) for name, vector in own.items()}
         for layer, own in one.items()
     }
+
+
+def _word_vectors(looker: Looker, trained: Trained, word: str, text: str) -> dict[int, dict[str, Any]]:
+    tokens = _read(trained, text)
+    at = _end_of(trained.task.encode(word), tokens, word, text)
+    found = {}
+    for layer, own in looker.programs.inputs(trained.params, tokens[None], _valid(trained, tokens)).items():
+        found[layer] = {"query": np.asarray(own.plain_query[0, at])}
+        if own.plain_key is not None:
+            key = np.asarray(own.plain_key[0, at])
+            found[layer]["key"] = key.repeat(len(found[layer]["query"]) // len(key), axis=0)
+    return found
 
 
 def _end_of(word: np.ndarray, tokens: np.ndarray, name: str, text: str) -> int:

@@ -1,6 +1,8 @@
 """Inside a model: what the attention of each layer gets, the weights it makes of it, and gradients by part.
 
-Weights are `attention_matrix`, so all of this is there for any variant.
+Weights are `attention_matrix`, in evaluation, so they are there for any variant. What a head would do if it
+weighed alike all that it sees is the same variant at a temperature at which no logit counts: its hashes,
+pools and windows stay as they are.
 """
 
 import dataclasses
@@ -17,15 +19,18 @@ from attention import Attention, Mask, Observation, attention_matrix
 from experiments.config import settings
 from experiments.fields import Config
 from experiments.model import transformer
-from experiments.model.mixer import Inputs
+from experiments.model.mixer import Inputs, in_evaluation
 from experiments.tasks.task import Task
 from experiments.training import train
+
+HOT = 1e6  # a temperature
 
 
 class Weights(NamedTuple):
     """Of one layer: its `attention_matrix`, and what only its variant has to show."""
 
     matrix: Float[Array, "B N T T"]
+    uniform: Float[Array, "B N T T"] | None  # as it were with all logits alike; None: it has no temperature
     observed: Mapping[str, Observation]
 
 
@@ -35,7 +40,8 @@ class Inside:
 
     `inputs`: (parameters, tokens B T, valid B T or None) -> Inputs by layer, of those that have attention.
     `weights`: (Inputs, valid) -> Weights.
-    `gradients`: (parameters, batch, rng) -> norm of the training loss's gradient by part, and by layer in it.
+    `gradients`: (parameters, batch, rng) -> norm of the gradient of what training lowers, before clipping,
+    by part, and by layer in it.
     """
 
     inputs: Any
@@ -45,7 +51,7 @@ class Inside:
 
 def of(config: Config, task: Task) -> Inside:
     """The programs that look into a config's model. Nothing is compiled before it is called."""
-    variant = settings.variant(config)
+    variant = in_evaluation(settings.variant(config))
     gradient = train.gradient(config, task)
     return Inside(
         jax.jit(functools.partial(_inputs, _graph(config, task, variant))),
@@ -58,24 +64,28 @@ def norms(gradient: Mapping[str, Any]) -> dict[str, dict[int, Float[Array, ""]]]
     """Norms of the parts of a gradient that is nested as the parameters are: {part: {layer: norm}}.
 
     A mixer's parts are its own ("query", "key", "value", "output", and what else it has); the feed-forward
-    network is one.
+    network and the convolution are one each. Embeddings, the last layer and norms are in none.
     """
-    squares: dict[str, dict[int, Any]] = {}
+    parts: dict[str, dict[int, list[Any]]] = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(gradient)[0]:
-        if (found := _part(_names(path))) is None:
-            continue
-        layer, part = found
-        own = squares.setdefault(part, {})
-        own[layer] = own.get(layer, 0.0) + jnp.sum(jnp.square(leaf.astype(jnp.float32)))
-    return {part: {layer: jnp.sqrt(x) for layer, x in own.items()} for part, own in squares.items()}
+        if (found := _part(_names(path))) is not None:
+            parts.setdefault(found[1], {}).setdefault(found[0], []).append(leaf)
+    return {part: {layer: _norm(leaves) for layer, leaves in own.items()} for part, own in parts.items()}
+
+
+def _norm(leaves: list[Any]) -> Float[Array, ""]:
+    # By the greatest: the squares of what has exploded are beyond float32 long before it is.
+    greatest = functools.reduce(jnp.maximum, [jnp.abs(leaf).max() for leaf in leaves]).astype(jnp.float32)
+    scale = jnp.where(greatest > 0, greatest, 1)
+    return scale * jnp.sqrt(sum(jnp.square(leaf.astype(jnp.float32) / scale).sum() for leaf in leaves))
 
 
 def _part(names: list[str]) -> tuple[int, str] | None:
     match names:
         case ["blocks", layer, "mixer", "branch", part, *_]:
             return int(layer), part
-        case ["blocks", layer, "feed_forward", "branch", *_]:
-            return int(layer), "feed_forward"
+        case ["blocks", layer, ("feed_forward" | "convolution") as part, "branch", *_]:
+            return int(layer), part
     return None
 
 
@@ -101,6 +111,10 @@ def _inputs(
 
 def _weights(variant: Attention, causal: bool, inputs: Inputs, valid: Bool[Array, "B T"] | None) -> Weights:
     mask = Mask.for_self(causal=causal, valid=valid)
-    query, key, params = inputs.query, inputs.key, inputs.params
-    matrix = attention_matrix(variant, query, key, mask, params=params, gates=inputs.gates)
-    return Weights(matrix, variant.observe(query, key, mask, matrix, params=params))
+    query, key = inputs.query, inputs.key
+    learned: Any = {"params": inputs.params, "gates": inputs.gates}
+    matrix, uniform = attention_matrix(variant, query, key, mask, **learned), None
+    if hasattr(variant, "temperature"):
+        evened: Any = dataclasses.replace(variant, temperature=HOT)  # pyright: ignore[reportArgumentType]
+        uniform = attention_matrix(evened, query, key, mask, **learned)
+    return Weights(matrix, uniform, variant.observe(query, key, mask, matrix, **learned))

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,14 +18,16 @@ from experiments.fields import Config
 from experiments.tasks.task import Task
 from experiments.training import data, train
 
-TOKENS = 1024  # that are looked at, at the most: their weights are written out
+TOKENS, ALL_TOKENS = 1024, 2048  # of an item, and together, at the most: their weights are written out
 
 
 @dataclasses.dataclass(frozen=True)
 class Looker:
-    """Looks at the models of one config, each time at the same validation items.
+    """Looks at the models of one config, each time at the same validation items: the first ones.
 
-    Programs are compiled at the first look. `seconds` of a look is what it took, that of compiling included.
+    Heads as evaluation has them; the gradient is that of the same parameters on the items, not on a training
+    batch. Programs are compiled at the first look, for one device. `seconds` of a look is what it took, that
+    of compiling included.
     """
 
     config: Config
@@ -44,10 +47,10 @@ class Looker:
 
     @functools.cached_property
     def sample(self) -> tuple[Int[np.ndarray, "B T"], Bool[np.ndarray, "B T"] | None]:
-        """The first validation items, or the first part of one: tokens, and which of them are real."""
+        """The first validation items, or their first part: tokens, and which of them are real."""
         length = min(self.task.length, TOKENS)
         source = self.task.source("validation", 0)
-        items = [source[i] for i in range(min(len(source), TOKENS // length))]
+        items = [source[i] for i in range(min(len(source), ALL_TOKENS // length))]
         tokens = np.stack([item["tokens"][:length] for item in items])
         valid = np.stack([item["valid"][:length] for item in items]) if self.task.pads else None
         return tokens, valid
@@ -68,26 +71,30 @@ class Looker:
         return {}
 
     def _seen(self, seed: int, step: int, params: train.Params) -> Look:
-        weights = self.weights(params, *self.sample)
-        norms = self.programs.gradients(params, self.batch, train.step_rng(seed, step))
-        matrices = {layer: np.asarray(own.matrix) for layer, own in weights.items()}
-        observed = {
-            layer: {
-                name: {"values": each.values.mean(0).tolist(), "meaning": each.meaning, "least": each.least}
+        tokens, valid = self.sample
+        seen, observed = {}, {}
+        for layer, own in self.weights(params, tokens, valid):
+            even = None if own.uniform is None else np.asarray(own.uniform)
+            seen[layer] = heads.statistics(np.asarray(own.matrix), even)
+            observed[layer] = {
+                name: {"values": _over_items(each.values), "meaning": each.meaning, "least": each.least}
                 for name, each in own.observed.items()
             }
-            for layer, own in weights.items()
-        }
+        norms = self.programs.gradients(params, self.batch, train.step_rng(seed, step))
         return records.plain(
             {
-                "step": step,
-                "heads": heads.statistics(matrices),
-                "observed": observed,
-                "gradients": jax.device_get(norms),
+                "step": step, "items": tokens.shape[0], "tokens": tokens.shape[1],
+                "heads": seen, "observed": observed, "gradients": jax.device_get(norms),
             }
-        )
+        )  # fmt: skip
 
-    def weights(self, params: train.Params, tokens: Any, valid: Any) -> dict[int, inside.Weights]:
-        """Of each layer that has attention."""
-        found = self.programs.inputs(params, tokens, valid)
-        return {layer: self.programs.weights(own, valid) for layer, own in found.items()}
+    def weights(self, params: train.Params, tokens: Any, valid: Any) -> Iterator[tuple[int, inside.Weights]]:
+        """Of one layer that has attention after the other."""
+        for layer, own in self.programs.inputs(params, tokens, valid).items():
+            yield layer, self.programs.weights(own, valid)
+
+
+def _over_items(values: Any) -> list[float | None]:
+    """Means B N -> N, of the items that have a number."""
+    values = np.asarray(values)
+    return [float(own[np.isfinite(own)].mean()) if np.isfinite(own).any() else None for own in values.T]

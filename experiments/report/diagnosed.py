@@ -1,71 +1,49 @@
 """Diagnoses of trained models, and the looks that were had while they trained, as a page shows them."""
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
-from experiments import files, records, shape
+from experiments import records
+from experiments.diagnoses import LEAST_KEYS, REACHED, is_look
 from experiments.records import Record
 from experiments.report import figures
 from experiments.report.charts import Chart
 from experiments.report.heatmap import heatmap
 
-FOLDER = "diagnosis"  # of a run, where they are kept
-SCHEMA = 1
 NOTHING = "Nothing stands out."
 HINT = (0.1, 1.0)  # of a gradient's norm
 MOST_LINES = 12  # in a legend
-MAYBE = (*shape.NUMBER, shape.NOTHING)
-NUMBERS = {shape.ANY: [MAYBE]}  # by name, one for each head
-LOOK = {
-    "step": int, "heads": {shape.INDEX: NUMBERS}, "findings": [str], "seconds": shape.NUMBER,
-    "observed": {shape.INDEX: {shape.ANY: {"values": [MAYBE], "meaning": str}}},
-    "gradients": {shape.ANY: {shape.INDEX: MAYBE}},
-}  # fmt: skip
-DIAGNOSIS = {
-    "schema": int, "name": str, "identity": str, "attention": str, "task": str, "seed": int, "code": str,
-    "look": LOOK, "before": {"heads": {shape.INDEX: NUMBERS}}, "num_tokens": int, "tokens": [str],
-    "maps": {shape.INDEX: [[[shape.NUMBER]]]}, "text": (str, shape.NOTHING), "vectors": (dict, shape.NOTHING),
-}  # fmt: skip
 COLUMNS = {
-    "evenness": "entropy, of a uniform head's", "from_uniform": "unlike uniform",
-    "nearest": "most like", "from_nearest": "unlike it", "distance": "distance", "reach": "reach",
-    "on_first": "on first token",
+    "entropy": "entropy, nats", "evenness": "of a uniform head's", "from_uniform": "unlike uniform",
+    "nearest": "most like", "from_nearest": "unlike it", "distance": "distance",
+    "reach": f"{REACHED:.0%} within", "on_first": "on first token",
 }  # fmt: skip
 SHARES = ("evenness", "from_uniform", "from_nearest", "on_first")
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A diagnosis. Raises OSError, or ValueError that names the file if it is none."""
-    found = files.read_json(path)
-    if wrong := shape.wrong(found, DIAGNOSIS):
-        raise ValueError(f"{path} is not a diagnosis: {wrong}")
-    if found["schema"] != SCHEMA:
-        raise ValueError(f"{path} is a diagnosis of schema {found['schema']}, not {SCHEMA}")
-    sizes = {len(x) for own in found["maps"].values() for head in own for x in (head, *head)}
-    if sizes - {len(found["tokens"])}:
-        raise ValueError(f"{path} is not a diagnosis: its maps are not of its {len(found['tokens'])} tokens")
-    return found
 
 
 def shown(found: dict[str, Any], most: int | None = None) -> dict[str, Any]:
     """What the template, or a terminal, wants of a diagnosis, with `most` heat maps (None: of all heads)."""
     look = found["look"]
-    cut = "" if len(found["tokens"]) == found["num_tokens"] else f", the first {len(found['tokens'])} tokens"
+    cut = "" if len(found["tokens"]) == found["num_tokens"] else f", its first {len(found['tokens'])} tokens"
     count = sum(map(len, found["maps"].values()))
     left = f" The {most} heads of {count} least like a uniform one." if most and most < count else ""
-    text = "the first validation item" if found["text"] is None else "the text that was given"
+    text = "the first validation item" if found["text"] is None else f"“{found['text']}”"
+    step = f"step {look['step']}"
+    if found["outcome"] != records.FINISHED:
+        step += f", the last before it {found['outcome']}"
     return {
-        "title": f"`{found['attention']}` on `{found['task']}`, seed {found['seed']}, step {look['step']}",
+        "title": f"`{found['attention']}` on `{found['task']}`, seed {found['seed']}, {step}",
         "findings": look["findings"] or [NOTHING],
         "heads": _heads(look, found["before"]),
         "notes": _notes(look),
         "maps": maps(found)[:most],
         "text": f"Weights on {text}{cut}.{left}",
         "vectors": [] if found["vectors"] is None else [_vectors(found["vectors"])],
-        "code": f"Diagnosed by code {found['code']}.",
+        "code": f"Trained by {found['trained_by']}, diagnosed by {found['code']}.",
     }
 
 
@@ -86,13 +64,13 @@ def maps(found: dict[str, Any]) -> list[Chart]:
 def _heads(look: dict[str, Any], before: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     observed = list(dict.fromkeys(name for own in look["observed"].values() for name in own))
     heads = ["layer", "head", *COLUMNS.values(), *(name.replace("_", " ") for name in observed)]
-    heads.insert(4, "before training")
+    heads.insert(5, "before training")
     rows = []
     for layer, own in look["heads"].items():
         extra = look["observed"].get(layer, {})
         for head in range(len(own["entropy"])):
             cells = [_number(name, own[name][head]) for name in COLUMNS]
-            cells.insert(2, _number("from_uniform", before["heads"][layer]["from_uniform"][head]))
+            cells.insert(3, _number("from_uniform", before["heads"][layer]["from_uniform"][head]))
             cells += [_number("", extra[name]["values"][head]) if name in extra else "-" for name in observed]
             rows.append([layer, str(head), *cells])
     return heads, rows
@@ -113,17 +91,22 @@ def _notes(look: dict[str, Any]) -> list[str]:
         for part, norms in look["gradients"].items()
     )
     return [
-        "Unlike: the share of the weight that lies elsewhere. Distance in tokens, in the mean; reach: the "
-        "least distance that holds 90% of the weight. Rows that see fewer than 8 keys are left out of what "
+        f"Of {look['items']} validation items of {look['tokens']:,} tokens each. Unlike: the share of the "
+        "weight that lies elsewhere. Distance in tokens, in the mean, and the least within which "
+        f"{REACHED:.0%} of the weight lies. Rows that see fewer than {LEAST_KEYS} keys are left out of what "
         "says how a head spreads.",
         *(f"{name.replace('_', ' ')}: {meaning}." for name, meaning in own.items()),
-        f"Norm of the gradient by part, layer after layer: {gradients}. {_hint()}",
+        f"Norm of the gradient by part, layer after layer, on validation items and before clipping: "
+        f"{gradients}. {_hint()}",
     ]
 
 
 def _hint() -> str:
     low, high = HINT
-    return f"{low:g} to {high:g} is often called healthy; it depends on the loss's scale, so it is a hint."
+    return (
+        f"Between {low:g} and {high:g} is a rule of thumb for a loss in nats: it depends on the loss's "
+        "scale, so it is a hint."
+    )
 
 
 def _vectors(vectors: dict[str, Any]) -> dict[str, Any]:
@@ -137,17 +120,28 @@ def _vectors(vectors: dict[str, Any]) -> dict[str, Any]:
     return {"title": title, "heads": heads, "rows": rows}
 
 
-def looks(folder: Path, record: Record) -> tuple[str, list[dict[str, Any]]] | None:
-    """The first seed of a run that was looked at while it trained, and its looks."""
-    for seed in record["seeds"]:
+def looks(
+    folder: Path, record: Record, seeds: Iterable[str] | None = None
+) -> tuple[str, list[dict[str, Any]]] | None:
+    """The first seed of a run, or of these, that was looked at while it trained, and its looks."""
+    for seed in record["seeds"] if seeds is None else seeds:
         try:
             lines = records.read(folder / f"seed-{seed}" / "metrics.jsonl")
         except (OSError, ValueError):
             continue
-        own = [line for line in lines if line["split"] == records.LOOK and not shape.wrong(line, LOOK)]
+        own = [line for line in lines if line["split"] == records.LOOK and is_look(line)]
+        own = [line for line in own if _same_parts(line, own[0])]
         if own:
             return seed, own
     return None
+
+
+def _same_parts(look: dict[str, Any], first: dict[str, Any]) -> bool:
+    return all(
+        look["heads"].keys() == first["heads"].keys()
+        and len(look["heads"][layer]["evenness"]) == len(own["evenness"])
+        for layer, own in first["heads"].items()
+    )
 
 
 def courses(record: Record, seed: str, own: list[dict[str, Any]]) -> list[Chart]:
@@ -198,9 +192,14 @@ def _evenness(name: str, own: list[dict[str, Any]]) -> Chart:
     return Chart(title, f"At step {steps[-1]}: {last}.", draw)
 
 
-def cost(record: Record, seed: str, own: list[dict[str, Any]]) -> str:
-    """What looking took, beside the training."""
-    took = sum(look["seconds"] for look in own)
-    trained = record["seeds"][seed].get("timing", {}).get("train")
+def cost(folder: Path, record: Record) -> str:
+    """What looking took, of all seeds, beside their training."""
+    every = [found[1] for seed in record["seeds"] if (found := looks(folder, record, [seed]))]
+    took = sum(look["seconds"] for looked in every for look in looked)
+    seconds = {
+        tuple(group): record["seeds"].get(str(group[0]), {}).get("timing", {}).get("train")
+        for group in record["groups"]
+    }
+    trained = sum(each for each in seconds.values() if each)
     beside = f", beside {trained:.3g} s of training" if trained else ""
-    return f"{len(own)} looks took {took:.3g} s, compiling included{beside}."
+    return f"{sum(map(len, every))} looks took {took:.3g} s, compiling included{beside}."

@@ -39,4 +39,7 @@ def _installed() -> dict[str, str]:
 
 @functools.cache
 def _characters(name: str) -> frozenset[int]:
-    return frozenset(ft2font.FT2Font(_installed()[name]).get_charmap())
+    try:
+        return frozenset(ft2font.FT2Font(_installed()[name]).get_charmap())
+    except (OSError, RuntimeError, KeyError):  # matplotlib's list may be older than the fonts
+        return frozenset()

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import files, records
+from experiments import diagnoses, files, records
 from experiments.records import Record
-from experiments.report import diagnosed
 
 PLANS, PERFORMANCE = "plans", "performance.json"
 
@@ -33,7 +32,7 @@ class Found:
 
 def gather(folders: list[Path]) -> Found:
     """What is in folders that hold runs. Raises ValueError for one that is no folder, or where nothing is."""
-    runs, plans, complaints, diagnoses = [], [], [], {}
+    runs, plans, complaints, kept = [], [], [], {}
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"{folder} is no folder")
@@ -46,14 +45,14 @@ def gather(folders: list[Path]) -> Found:
         complaints += wrong
         for path, _ in found:
             own = [
-                _read(diagnosed.read, x, complaints) for x in sorted((path / diagnosed.FOLDER).glob("*.json"))
+                _read(diagnoses.read, x, complaints) for x in sorted((path / diagnoses.FOLDER).glob("*.json"))
             ]
-            diagnoses[path] = [each for each in own if each is not None]
+            kept[path] = [each for each in own if each is not None]
         every = [_read(_plan, path, complaints) for path in sorted((folder / PLANS).glob("*.json"))]
         plans += [plan for plan in every if plan is not None]
     if not runs and not plans:
         raise ValueError(f"no run is in {', '.join(map(str, folders))}")
-    return Found(runs, plans, complaints, diagnoses)
+    return Found(runs, plans, complaints, kept)
 
 
 def _read(read: Callable[[Path], dict[str, Any]], path: Path, complaints: list[str]) -> dict[str, Any] | None:

@@ -62,13 +62,14 @@ def _luminance(colour: tuple[float, ...]) -> float:
 
 
 def _told(tokens: list[str], matrix: np.ndarray) -> str:
-    if not len(tokens):
-        return "No token."
-    most = matrix.argmax(-1)
-    return "Each token and the one it gives most weight: " + "; ".join(
-        f"{token} {tokens[at]} {matrix[row, at]:.2f}"
-        for row, (token, at) in enumerate(zip(tokens, most, strict=True))
-    )
+    told = [f"{token} {_most(tokens, row)}" for token, row in zip(tokens, matrix, strict=True)]
+    return f"Each token and the one of those shown that it gives most weight: {'; '.join(told)}"
+
+
+def _most(tokens: list[str], row: np.ndarray) -> str:
+    if not np.isfinite(row).all():
+        return "none, as weights are not finite"
+    return f"{tokens[row.argmax()]} {row.max():.2f}" if row.any() else "none"
 
 
 def _short(token: str) -> str:

@@ -1,28 +1,33 @@
-"""Which laws a variant passed, by what `python -m tests.laws` left."""
+"""Which laws a variant kept, by what `python -m tests.laws` left."""
 
 from experiments import files, provenance
+from experiments.shape import ANY, INDEX, wrong
 
 PATH = provenance.ROOT / "results" / "laws.json"
-Tally = dict[str, int]  # "passed", "failed", "skipped"
+JUDGED = ("attention", "tests/attention")  # what is hashed: the variants and their laws
+KINDS = ("passed", "failed", "skipped")
+TALLY = dict.fromkeys(KINDS, int)
+SHAPE = {"variants": {ANY: {INDEX: TALLY}}, "code_sha256": str, "commit": str, "packages": {ANY: str}}
+Tally = dict[str, int]  # of KINDS
 
 
 def told(name: str) -> str:
     """A sentence on a variant; where nothing is known of it, how it would be."""
     try:
         kept = files.read_json(PATH)
-        own: dict[str, Tally] = kept["variants"].get(name, {})
-        now = kept["attention_sha256"] == provenance.code_sha256(("attention",))
-        commit = kept["commit"]
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        own, now, commit = {}, False, ""
+    except (OSError, ValueError):
+        kept = {}
+    own: dict[str, Tally] = {} if wrong(kept, SHAPE) else kept["variants"].get(name, {})
     if not own:
         return "Whether it keeps the laws is not known here: `python -m tests.laws` tells."
-    passed, skipped = (sum(tally[kind] for tally in own.values()) for kind in ("passed", "skipped"))
-    kept_laws = [law for law, tally in own.items() if tally["passed"] and not tally["failed"]]
-    broken = [f"{law} ({tally['failed']} checks)" for law, tally in own.items() if tally["failed"]]
-    code = "attention/ as it is here" if now else f"commit {commit}; attention/ has changed since"
-    fails = f" Broken: {', '.join(sorted(broken))}." if broken else ""
-    return (
-        f"Laws kept: {', '.join(sorted(kept_laws, key=int))} ({passed} checks, {skipped} not asked of it), "
-        f"by {code}.{fails}"
-    )
+    broken = {law: tally for law, tally in own.items() if tally["failed"]}
+    whole = {law: tally for law, tally in own.items() if tally["passed"] and law not in broken}
+    passed, skipped = (sum(tally[kind] for tally in whole.values()) for kind in ("passed", "skipped"))
+    now = kept["code_sha256"] == provenance.code_sha256(JUDGED)
+    code = "the code as it is here" if now else f"commit {kept['commit']}; the code has changed since"
+    laws = ", ".join(sorted(whole, key=int)) or "none"
+    sentences = [f"Laws kept: {laws} ({passed} checks, {skipped} not asked of it), by {code}."]
+    if broken:
+        each = (f"{law} ({broken[law]['failed']} failed)" for law in sorted(broken, key=int))
+        sentences.append(f"Laws broken: {', '.join(each)}.")
+    return " ".join(sentences)

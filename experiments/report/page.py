@@ -71,7 +71,7 @@ def html(found: Found, title: str) -> str:
 def diagnosis_html(found: dict[str, Any]) -> str:
     """The page of one diagnosis."""
     title = f"Inside {found['name']}-{found['identity']}"
-    return _rendered("diagnosis.html", title, found["text"] or "", {"found": _diagnosis(found)})
+    return _rendered("diagnosis.html", title, "", {"found": _diagnosis(found)})
 
 
 def _rendered(template: str, title: str, of: str, parts: dict[str, Any]) -> str:
@@ -186,14 +186,14 @@ def _inside(path: Path, record: Record, found: Found) -> dict[str, Any] | None:
     looked, own = diagnosed.looks(path, record), found.diagnoses.get(path, [])
     if looked is None and not own:
         return None
-    last = looked[1][-1] if looked else own[0]["look"]
-    told = len(last["findings"])
+    seen = [*([looked[1][-1]] if looked else []), *(each["look"] for each in own)]
+    told = len({finding for each in seen for finding in each["findings"]})
     return {
         "anchor": f"inside-{record['name']}-{record['identity']}",
         "title": f"`{path.name}`, `{record['attention']['text']}` on `{record['task']['name']}`",
         "verdict": f"{told} finding{'s' * (told > 1)}" if told else "nothing stands out",
         "charts": [_shown(chart) for chart in diagnosed.courses(record, *looked)] if looked else [],
-        "cost": diagnosed.cost(record, *looked) if looked else None,
+        "cost": diagnosed.cost(path, record) if looked else None,
         "diagnoses": [_diagnosis(each, MOST_MAPS) for each in own],
     }
 
@@ -204,12 +204,12 @@ def _diagnosis(found: dict[str, Any], most: int | None = None) -> dict[str, Any]
 
 
 def _card(card: cards.Card, found: Found) -> dict[str, Any]:
-    """With the heat map of a head, of the first diagnosis that there is."""
+    """With the heat map of a head on the task's own data, of the first run that has one."""
     own = (
         each
         for path, record in found.runs
         for each in found.diagnoses.get(path, [])
-        if record["attention"]["name"] == card.name
+        if record["attention"]["name"] == card.name and each["text"] is None
     )
     chart = next((chart for each in own for chart in diagnosed.maps(each)[:1]), None)
     # Another title than where it stands among others: names in a page are made of it.

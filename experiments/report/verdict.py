@@ -39,7 +39,8 @@ def _tested(ranked: list[Record], family: list[Record]) -> list[str]:
     ahead = best(ranked, family)
     if ahead:
         names = joined([f"`{record['attention']['text']}`" for record in ahead])
-        rest = "every other run" if len(ranked) == len(family) else f"the {len(ranked) - len(ahead)} others"
+        below = [f"`{o['attention']['text']}`" for o in others if not any(o is each for each in ahead)]
+        rest = "every other run" if len(ranked) == len(family) else joined(below)
         level = "" if len(ahead) == 1 else ", and not told apart"
         return [f"{names} {'is' if len(ahead) == 1 else 'are'} better than {rest} ({TESTS}{level})."]
     if not others or len(family) > MOST:
@@ -51,7 +52,8 @@ def _tested(ranked: list[Record], family: list[Record]) -> list[str]:
         if claim["untested"]:
             rest[f"not tested: {claim['untested']}"].append(name)
         elif claim["better"] is first and claim["p"] < 1 - compare.CONFIDENCE:
-            shown.append(name)
+            doubts = f" ({'; '.join(claim['doubts'])})" if claim["doubts"] else ""
+            shown.append(name + doubts)
         else:
             rest["tested, and no difference shown"].append(name)
     name = f"`{first['attention']['text']}`"

@@ -151,7 +151,7 @@ def _continue(out: Console, cell: Cell, folder: Path, allow_changes: bool, profi
     if 0 < measured < cell.config.eval.timed_steps:
         out.print(f"speed and memory stay as they were measured with {measured} steps")
     changes = contents.changes(record, now)
-    if work.is_done(record, cell.config):
+    if work.is_done(record, cell.config) and work.undiagnosed(folder, record, cell.config) is None:
         since = f" (since then: {'; '.join(changes)})" if changes else ""
         out.print(f"{record['outcome']}: {folder}{since}", markup=False)
         _results(out, record, folder)

@@ -1,16 +1,18 @@
 """What a run has to do: measure speed and memory, choose the learning rate, train the seeds."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 
-from experiments import measure, records
+from experiments import diagnoses, measure, records
+from experiments.config.checks import one_line
 from experiments.diagnose import diagnosis
 from experiments.diagnose.look import Looker
 from experiments.fields import Config
-from experiments.report.diagnosed import FOLDER
 from experiments.running import contents
 from experiments.running.contents import Cell, Record
 from experiments.training import checkpoint, grid, layout, program, trained
@@ -45,8 +47,16 @@ def unmeasured(record: Record, config: Config) -> bool:
     return config.eval.timed_steps > 0 and "measured" not in record["memory"]
 
 
+def undiagnosed(folder: Path, record: Record, config: Config) -> int | None:
+    """The first seed that was trained to its end, if heat maps of it are asked for and are not there."""
+    ended = [s for s in config.seeds if record["seeds"].get(str(s), {}).get("outcome") == records.FINISHED]
+    if not config.eval.diagnose or not ended or diagnoses.path(folder, min(ended)).exists():
+        return None
+    return min(ended)
+
+
 def is_done(record: Record, config: Config) -> bool:
-    """Whether nothing is left of what is asked for."""
+    """Whether the record has all that is asked for."""
     ended = record["outcome"] in (records.FINISHED, records.DIVERGED)
     return ended and not left(record, config) and not unmeasured(record, config)
 
@@ -68,6 +78,7 @@ def do(work: Work) -> tuple[str, str | None]:
         record["speed"] |= found["speed"]
         record["memory"]["measured"] = found["memory"]
         work.save()
+    looker = Looker(cell.config, cell.task) if cell.config.eval.diagnose else None
     if todo := left(record, cell.config):
         record["not_evaluated"] = what_does_not_fit(single)
         single = without(single, record["not_evaluated"])
@@ -77,8 +88,9 @@ def do(work: Work) -> tuple[str, str | None]:
         if rate != cell.config.optimizer.learning_rate:
             cell = dataclasses.replace(cell, config=grid.with_rate(cell.config, rate))
             single = without(program.build(cell.config, cell.task), record["not_evaluated"])
-        if reason := _train(dataclasses.replace(work, cell=cell), single, todo):
+        if reason := _train(dataclasses.replace(work, cell=cell), single, todo, looker):
             return records.OUT_OF_MEMORY_COMPILED, reason
+    _diagnose(work, looker)
     return contents.outcome(record), "; ".join(contents.reasons(record)) or None
 
 
@@ -145,7 +157,7 @@ def _learning_rate(work: Work) -> float | None:
     return rate
 
 
-def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
+def _train(work: Work, single: program.Program, todo: list[int], looker: Looker | None) -> str | None:
     """Groups that were begun or planned are continued as they are; other seeds make new groups.
 
     Why it cannot be, where a group that was begun does not fit any more.
@@ -166,7 +178,7 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
         size = (size + 1) // 2
     record["groups"] += [fresh[start : start + size] for start in range(0, len(fresh), size)]
     work.save()
-    look = Looker(config, work.cell.task) if config.eval.diagnose else None
+    look = None if looker is None else functools.partial(_look, work, looker)
     for group in record["groups"]:
         if set(group) & set(todo):
             count = len(group)
@@ -180,16 +192,33 @@ def _train(work: Work, single: program.Program, todo: list[int]) -> str | None:
             entries = fit(Fit(built[count], tuple(group), work.folder, work.check, work.report, look=look))
             record["seeds"] |= {str(seed): records.plain(entry) for seed, entry in entries.items()}
             work.save()
-            _diagnose(work, group)
     return None
 
 
-def _diagnose(work: Work, group: list[int]) -> None:
-    """Leave heat maps of the first seed that was trained to its end, if the config asks for them."""
-    finished = [s for s in group if work.record["seeds"][str(s)]["outcome"] == records.FINISHED]
-    if work.cell.config.eval.diagnose and finished and not (work.folder / FOLDER).exists():
-        work.report.note("diagnosing")
-        diagnosis.write(work.folder, diagnosis.diagnosis(trained.load(work.folder, finished[0])))
+def _look(work: Work, looker: Looker, seed: int, step: int, params: Any) -> dict[str, Any] | None:
+    """A look, or None and a note: whatever is wrong with it, the training is not to suffer."""
+    try:
+        return looker(seed, step, params)
+    except Exception as error:
+        work.report.note(f"no look at seed {seed}, step {step}: {_reason(error)}")
+        return None
+
+
+def _diagnose(work: Work, looker: Looker | None) -> None:
+    """Leave heat maps of the first seed that was trained to its end, if they are asked for."""
+    seed = undiagnosed(work.folder, work.record, work.cell.config)
+    if seed is None:
+        return
+    work.save()  # where its parameters are
+    work.report.note("diagnosing")
+    try:
+        diagnosis.write(work.folder, diagnosis.diagnosis(trained.load(work.folder, seed), looker=looker))
+    except Exception as error:
+        work.report.note(f"no diagnosis: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)[:300]}"
 
 
 def _still_fits(work: Work, group: list[int], built: dict[int, program.Program]) -> bool:

@@ -7,8 +7,8 @@ INSIDE = "·"  # a byte inside a character, whose first byte shows it
 
 
 def encode(text: str) -> np.ndarray:
-    """UTF-8, int32."""
-    return np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8).astype(np.int32)
+    """UTF-8, int32. Raises ValueError for what is no text, as a command line may hold."""
+    return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
 
 
 def decode(tokens: np.ndarray) -> list[str]:

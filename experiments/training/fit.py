@@ -73,7 +73,8 @@ class Fit:
     check: Callable[[], None]  # raises Interrupted
     report: Report
     tested: bool = True  # False: the test split is not looked at
-    look: Callable[[int, int, Any], dict[str, Any]] | None = None  # (seed, step, parameters) -> what is seen
+    # (seed, step, parameters) -> what is seen, or None; not asked if there is none.
+    look: Callable[[int, int, Any], dict[str, Any] | None] | None = None
 
     @property
     def label(self) -> str:
@@ -266,8 +267,8 @@ def _validate(run: Fit, course: Course) -> None:
 def _look(run: Fit, course: Course, index: int) -> None:
     if run.look is not None:
         params = jax.tree.map(lambda leaf: leaf[index], course.state.evaluated)
-        seen = run.look(run.seeds[index], course.step, params)
-        _log(run, course, index, {"step": course.step, "split": records.LOOK, **seen})
+        if seen := run.look(run.seeds[index], course.step, params):
+            _log(run, course, index, {"split": records.LOOK, **seen})
 
 
 def _note_validation(run: Fit, track: Track, step: int, values: dict[str, float]) -> bool:

@@ -18,7 +18,7 @@ from experiments.training.train import Params
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """The model of one seed of a run: the parameters that were tested, or the last good ones."""
+    """The model of one seed of a run: the parameters that were tested, or the last before it diverged."""
 
     record: Record
     config: Config
@@ -29,20 +29,25 @@ class Trained:
 
 
 def load(folder: Path, seed: int | None = None) -> Trained:
-    """From a run's folder; the first seed that has parameters unless one is given.
+    """From a run's folder; unless one is given, its first seed that was trained to its end, or that was not.
 
-    Raises OSError, ValueError, or `checkpoint.DamagedError`, if they cannot be had.
+    Raises OSError, ValueError, or `checkpoint.DamagedError`, if the parameters, or the data that they were
+    trained on, cannot be had. Other code than the record's is not refused, if it knows the same parameters.
     """
     record = records.demanded(folder)
     config = settings.recorded(record["config"])
     task = settings.task(config)
     kept = {int(name): step for name, entry in record["seeds"].items() if (step := _step(entry)) is not None}
-    chosen = min(kept, default=None) if seed is None else seed
+    ended = {name for name in kept if record["seeds"][str(name)]["outcome"] == records.FINISHED}
+    chosen = min(ended or kept, default=None) if seed is None else seed
     if chosen not in kept:
         known = ", ".join(map(str, kept)) or "none"
         asked = "" if chosen is None else f" of seed {chosen}"
         raise ValueError(f"{folder} has no trained parameters{asked}; it has those of seeds: {known}")
-    group = next(tuple(group) for group in record["groups"] if chosen in group)
+    for name, here in (("version", task.version), ("sha256", task.content_hash())):
+        if here != record["task"][name]:
+            raise ValueError(f"{folder}: the data's {name} was {record['task'][name]}, and is {here}")
+    group = next((tuple(group) for group in record["groups"] if chosen in group), (chosen,))
     abstract: Any = program.abstract_state(config, task, len(group))
     state = checkpoint.restore(checkpoints(folder, group), kept[chosen], abstract).state
     params = jax.tree.map(lambda leaf: leaf[group.index(chosen)], state.evaluated)

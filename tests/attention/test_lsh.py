@@ -249,3 +249,18 @@ def test_flops_of_tokens_spread_evenly_by_hand(causal, pairs):
 def test_fields_are_checked(field, value, accepted):
     with pytest.raises(ValueError, match=f"{field}={value!r}.*{accepted}"):
         LSH(**{field: value})
+
+
+def test_buckets_in_effect_are_counted():
+    """Against a loop over heads and rounds, of the tokens that are real; of none there is no number."""
+    variant = LSH(num_buckets=4, num_hashes=3, chunk_size=8)
+    query = inputs(variant).query
+    valid = jnp.arange(LENGTH) < jnp.array([[30], [0]])
+    mask = Mask.for_self(causal=True, valid=valid)
+    found = variant.observe(query, None, mask, None)["buckets"]  # pyright: ignore[reportArgumentType]
+    buckets = np.asarray(lsh_buckets(variant, query, None))[0, :, :, :30]
+    shares = [[np.bincount(row, minlength=4) / 30 for row in head] for head in buckets]
+    expected = [1 / np.mean([(share**2).sum() for share in head]) for head in shares]
+    np.testing.assert_allclose(found.values[0], expected, rtol=1e-5)
+    assert np.isnan(found.values[1]).all() and found.least == 2
+    assert LSH(num_buckets=2).observe(query, None, Mask(), None)["buckets"].least is None  # pyright: ignore

@@ -251,3 +251,14 @@ def test_learned_pooling_names_the_parameters_it_lacks():
 def test_fields_are_checked(field, value, accepted):
     with pytest.raises(ValueError, match=f"{field}={value!r}.*{accepted}"):
         Pooled(**{field: value})
+
+
+def test_the_share_on_pools_is_what_lies_beyond_the_exact_keys():
+    """Ten tokens, window 2, pools of 4: exact are the keys from the pool that holds the one before on."""
+    variant = Pooled(window_size=2, pool_size=4, num_levels=1)
+    weights = jnp.full((1, 1, 10, 10), 0.1)
+    exact = [[max((t + 1 - 2) // 4 * 4, 0) <= s <= t for s in range(10)] for t in range(10)]
+    found = variant.observe(None, None, Mask(causal=True), weights)["on_pools"]  # pyright: ignore
+    np.testing.assert_allclose(found.values, [[1 - np.mean(exact)]], rtol=1e-6)
+    none = Pooled(window_size=2, pool_size=1).observe(None, None, Mask(causal=True), weights)  # pyright: ignore
+    np.testing.assert_allclose(none["on_pools"].values, 0)

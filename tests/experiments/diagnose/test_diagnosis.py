@@ -2,13 +2,15 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
 import launch
-from experiments import codes, files, records
+from experiments import codes, diagnoses, files, records
 from experiments.diagnose import __main__ as command
-from experiments.report import diagnosed, gathered, page
+from experiments.diagnose import inside
+from experiments.report import gathered, page
 from experiments.running import screen
 from experiments.training import trained
 from tests.experiments.report.test_page import Reader
@@ -43,7 +45,7 @@ def test_looking_changes_no_number(run, undisturbed):
 def test_it_looks_before_training_and_at_each_validation(run):
     looks = [line for line in lines(run) if line["split"] == records.LOOK]
     assert [look["step"] for look in looks] == [0, 5, 10, 15, 20]
-    parts = {"query", "key", "value", "output"}  # and no feed-forward: the config has none
+    parts = {"query", "key", "value", "output", "convolution"}  # no feed-forward: the config has none
     assert all(set(look["gradients"]) == parts for look in looks)
     assert looks[0]["findings"] == []
 
@@ -56,8 +58,41 @@ def test_an_interrupted_run_looks_as_an_undisturbed_one(run, tmp_path, monkeypat
     assert lines(only_folder(tmp_path)) == lines(run)
 
 
+def test_a_run_may_go_on_with_looks_or_without(run, tmp_path, monkeypatch, compiled_once):
+    with monkeypatch.context() as patch:
+        patch.setattr(screen.Live, "step", stopping_at(7))
+        assert launch.main(of_launch(tmp_path)) == codes.RESUMABLE
+    assert launch.main(of_launch(tmp_path, **DIAGNOSED)) == 0
+    looks = [line["step"] for line in lines(only_folder(tmp_path)) if line["split"] == records.LOOK]
+    assert looks == [10, 15, 20]
+    ours, theirs = (files.read_json(only_folder(x) / records.RECORD) for x in (tmp_path, run.parent))
+    assert lasting(ours)["seeds"] == lasting(theirs)["seeds"]
+
+
+def test_heat_maps_that_are_not_there_are_made_by_the_same_command(run, tmp_path, compiled_once):
+    shutil.copytree(run.parent, tmp_path / "copy")
+    kept = diagnoses.path(tmp_path / "copy" / run.name, 0)
+    before = diagnoses.read(kept)
+    kept.unlink()
+    assert launch.main(of_launch(tmp_path / "copy", **DIAGNOSED)) == 0
+    again = diagnoses.read(kept)
+    assert again["maps"] == before["maps"] and again["look"]["heads"] == before["look"]["heads"]
+
+
+def test_a_look_that_fails_is_a_note_and_the_run_goes_on(tmp_path, monkeypatch, undisturbed, capsys):
+    def broken(*_, **__):
+        raise RuntimeError("RESOURCE_EXHAUSTED: no room for it")
+
+    monkeypatch.setattr(inside, "of", broken)
+    assert launch.main(of_launch(tmp_path, **DIAGNOSED)) == 0
+    said = capsys.readouterr().out
+    assert "no look at seed 0, step 0" in said and "no diagnosis" in said
+    ours, theirs = (lasting(record_of(x)) for x in (tmp_path, undisturbed))
+    assert ours["seeds"] == theirs["seeds"] and ours["outcome"] == records.FINISHED
+
+
 def test_heat_maps_are_left_at_the_end(run):
-    found = diagnosed.read(run / diagnosed.FOLDER / "seed-0.json")
+    found = diagnoses.read(diagnoses.path(run, 0))
     assert found["look"]["step"] == files.read_json(run / records.RECORD)["seeds"]["0"]["best_step"]
     assert len(found["tokens"]) == found["num_tokens"] == 16
     for head in found["maps"]["0"]:
@@ -68,7 +103,7 @@ def test_the_report_shows_it(run):
     text = page.html(gathered.gather([run.parent]), "Ours")
     said = " ".join("".join(Reader(text).text).split())
     assert "Inside the heads" in said and "5 looks took" in said
-    assert "layer 0, head 0" in said and "0.1 to 1 is often called healthy" in said
+    assert "layer 0, head 0" in said and "is a rule of thumb" in said
     card = text[text.index('id="card-full"') :]
     assert "<svg" in card[: card.index("</article>")]
 
@@ -78,7 +113,7 @@ def test_the_command_diagnoses_a_text(run, tmp_path, capsys):
     assert command.main([str(run), "--text=1 2 3 4 5 6 7 8 9", f"--out={out}"]) == 0
     said = capsys.readouterr().out
     assert "| layer | head |" in said and said.splitlines()[-2] == str(out)
-    kept = diagnosed.read(run.parent / run.name / diagnosed.FOLDER / said.splitlines()[-1].split("/")[-1])
+    kept = diagnoses.read(run.parent / run.name / diagnoses.FOLDER / said.splitlines()[-1].split("/")[-1])
     assert kept["tokens"] == list("123456789") and kept["text"] == "1 2 3 4 5 6 7 8 9"
     read = Reader(out.read_text(encoding="utf-8"))
     assert sum(tag == "svg" for tag, _ in read.elements) == sum(len(own) for own in kept["maps"].values())
@@ -101,6 +136,7 @@ def test_a_word_in_two_texts(run, tmp_path, capsys):
         (["--text="], "text has 0 tokens"),
         (["--text=17 x"], "must be numbers below 16"),
         (["--text=1 2", "--other=1", "--word=9"], "word '9' is not in '1 2'"),
+        (["--text=1", "--other=1", "--word="], "word '' is not in '1'"),
         (["--seed=5"], "no trained parameters of seed 5; it has those of seeds: 0"),
     ],
 )
@@ -114,11 +150,26 @@ def test_wrong_use_is_one_line(run, tmp_path, capsys, given, told):
 def test_what_is_no_run_or_no_diagnosis_is_named(run, tmp_path, capsys):
     assert command.main([str(tmp_path)]) == 2
     assert "there is no record.json" in capsys.readouterr().err
-    found = diagnosed.read(run / diagnosed.FOLDER / "seed-0.json")
-    for wrong in ([], {**found, "tokens": ["a"]}, {**found, "schema": 0}, {**found, "maps": {"0": [1]}}):
+    found = diagnoses.read(diagnoses.path(run, 0))
+    look = {**found["look"], "heads": {"0": {**found["look"]["heads"]["0"], "reach": []}}}
+    changes = {
+        "tokens": (["a"], []), "schema": (0,), "vectors": ({},), "before": ({"heads": {}},),
+        "maps": ({"0": [1]}, {}), "look": (look, {**found["look"], "heads": {}}),
+    }  # fmt: skip
+    damage = [{**found, name: value} for name, values in changes.items() for value in values]
+    for wrong in ([], *damage):
         (tmp_path / "wrong.json").write_text(json.dumps(wrong))
-        with pytest.raises(ValueError, match=r"wrong\.json is"):
-            diagnosed.read(tmp_path / "wrong.json")
+        with pytest.raises(ValueError, match=r"wrong\.json is not a diagnosis"):
+            diagnoses.read(tmp_path / "wrong.json")
+
+
+def test_other_data_are_not_taken_for_those_of_the_run(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / run.name)
+    record = files.read_json(run / records.RECORD)
+    record["task"]["sha256"] = "0"
+    files.write_json(tmp_path / run.name / records.RECORD, record)
+    assert command.main([str(tmp_path / run.name), f"--out={tmp_path}/page.html"]) == 2
+    assert "the data's sha256 was 0, and is" in capsys.readouterr().err
 
 
 def test_a_trained_model_is_had_back(run):

@@ -6,7 +6,13 @@ import pytest
 
 from experiments.diagnose.findings import findings
 
-EVEN = {"evenness": [0.6, 0.7], "from_uniform": [0.5, 0.4], "from_nearest": [0.6, 0.6], "nearest": [1, 0]}
+EVEN = {
+    "entropy": [2.0, 2.5],
+    "evenness": [0.6, 0.7],
+    "from_uniform": [0.5, 0.4],
+    "from_nearest": [0.6, 0.6],
+    "nearest": [1, 0],
+}
 SOUND = {
     "step": 100,
     "heads": {"0": EVEN, "1": copy.deepcopy(EVEN)},
@@ -18,6 +24,7 @@ SOUND = {
     },
 }  # fmt: skip
 UNIFORM = {
+    "entropy": [3.0, 3.0],
     "evenness": [0.999, 0.998],
     "from_uniform": [0.01, 0.02],
     "from_nearest": [0.01, 0.01],
@@ -78,18 +85,26 @@ def test_spread_attention():
 
 def test_an_exploding_part():
     (told,) = findings(look(gradients__value={"0": 0.3, "1": 90.0}), BEFORE)
-    assert told.startswith("Layer 1, the gradient of value explodes: its norm is 90")
+    assert told == (
+        "Layer 1, the gradient of value explodes: its norm is 90, the median of all parts is 0.35, and "
+        "before training its own was 0.2."
+    )
     (told,) = findings(look(gradients__query={"0": 0.3, "1": None}), BEFORE)
     assert told == "Layer 1, the gradient of query is not finite."
 
 
-def test_all_parts_at_once():
+def test_a_part_that_was_always_larger_than_others_does_not_explode():
+    large = {"gradients__value": {"0": 0.3, "1": 90.0}}
+    assert findings(look(**large), look(step=0, **large)) == []
+
+
+@pytest.mark.parametrize("times, expected", [(2, 0), (30, 1), (1000, 1)])
+def test_all_parts_at_once(times, expected):
     many = {
-        part: {layer: 300 * norm for layer, norm in own.items()} for part, own in SOUND["gradients"].items()
+        part: {layer: times * norm for layer, norm in own.items()} for part, own in SOUND["gradients"].items()
     }
-    assert findings(look(gradients=many), BEFORE)[0].startswith(
-        "Gradients explode: the median of all parts is 75"
-    )
+    told = findings(look(gradients=many), BEFORE)
+    assert len(told) == expected and all(line.startswith(f"Gradients explode: {times:.3g}") for line in told)
 
 
 def test_small_gradients_do_not_explode_however_unequal():
@@ -104,7 +119,21 @@ def test_what_a_variant_has_to_show():
     assert told == "Layer 0, head 1: 1.2 buckets in effect, of 16; below 2 is too few."
 
 
-@pytest.mark.parametrize("name", ["evenness", "from_uniform", "from_nearest"])
+@pytest.mark.parametrize("name", ["evenness", "from_nearest"])
 def test_what_is_not_known_is_no_finding(name):
     unknown = look(**{f"heads__{layer}__{name}": [None, None] for layer in "01"})
-    assert findings(unknown, BEFORE) == []
+    assert findings(unknown, BEFORE) == findings(look(), unknown) == []
+
+
+def test_where_nothing_can_be_told_that_is_said():
+    unknown = {f"heads__{layer}__from_uniform": [None, None] for layer in "01"}
+    (told,) = findings(look(**unknown), BEFORE)
+    assert told == "No row sees 8 keys: how heads spread cannot be judged."
+    broken = look(heads__0__entropy=[None, 2.0], heads__0__from_uniform=[None, 0.5])
+    assert findings(broken, BEFORE) == ["Layer 0, head 0: its weights are not finite."]
+
+
+def test_a_head_of_which_nothing_was_known_before():
+    before = look(step=0, heads__0__from_uniform=[None, None])
+    (told,) = findings(look(heads__0__from_uniform=[0.01, 0.4]), before)
+    assert told == "Layer 0, head 0 is near uniform: 1.0% of its weight is elsewhere."

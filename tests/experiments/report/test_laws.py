@@ -24,7 +24,12 @@ def kept(tmp_path, monkeypatch):
     found = tallies(ElementTree.ElementTree(ElementTree.fromstring(XML)))
     files.write_json(
         path,
-        {"variants": found, "commit": "c0ffee", "attention_sha256": provenance.code_sha256(("attention",))},
+        {
+            "variants": found,
+            "commit": "c0ffee",
+            "packages": {},
+            "code_sha256": provenance.code_sha256(laws.JUDGED),
+        },
     )
     monkeypatch.setattr(laws, "PATH", path)
     return path
@@ -38,16 +43,19 @@ def test_checks_are_counted_by_variant_and_law(kept):
 
 
 def test_what_was_kept_and_what_was_broken(kept):
-    assert laws.told("window") == "Laws kept: 1 (1 checks, 0 not asked of it), by attention/ as it is here."
-    assert laws.told("full").endswith("Broken: 1 (1 checks).")
+    assert laws.told("window") == ("Laws kept: 1 (1 checks, 0 not asked of it), by the code as it is here.")
+    assert laws.told("full") == (
+        "Laws kept: none (0 checks, 0 not asked of it), by the code as it is here. Laws broken: 1 (1 failed)."
+    )
 
 
 def test_of_other_code(kept):
-    files.write_json(kept, {**files.read_json(kept), "attention_sha256": "0"})
-    assert "by commit c0ffee; attention/ has changed since" in laws.told("window")
+    files.write_json(kept, {**files.read_json(kept), "code_sha256": "0"})
+    assert "by commit c0ffee; the code has changed since" in laws.told("window")
 
 
 def test_nothing_is_claimed_without_a_run(kept):
     assert "`python -m tests.laws` tells" in laws.told("mine")
-    kept.write_text("[]")
-    assert "`python -m tests.laws` tells" in laws.told("window")
+    for damaged in ("[]", '{"variants": {"window": {"1": {}}}}'):
+        kept.write_text(damaged)
+        assert "`python -m tests.laws` tells" in laws.told("window")
