@@ -33,7 +33,7 @@ def heatmap(tokens: list[str], weights: list[list[float]], title: str) -> Chart:
         figure = axes.get_figure(root=True)
         assert figure is not None
         figure.set_layout_engine("none")
-        axes.set_position((0.14, 0.16, 0.64, 0.74))
+        axes.set_position((0.11, 0.13, 0.70, 0.78))
         size = max(4.5, min(9.0, 200 / len(words)))
         axes.set_xticks(range(len(words)), words, fontsize=size, rotation=90)
         axes.set_yticks(range(len(words)), words, fontsize=size)
@@ -41,7 +41,7 @@ def heatmap(tokens: list[str], weights: list[list[float]], title: str) -> Chart:
         for text in (axes.title, *axes.get_xticklabels(), *axes.get_yticklabels()):
             text.set_parse_math(False)  # a token may be a dollar
         scale = "from -1 to 1" if signed else "from 0 to 1, by the square root"
-        bar = figure.add_axes((0.82, 0.24, 0.03, 0.58))
+        bar = figure.add_axes((0.84, 0.22, 0.03, 0.6))
         figure.colorbar(image, cax=bar, label=f"weight, {scale}")
         if len(words) <= MOST_VALUES:
             _write_values(axes, matrix, image)
