@@ -48,7 +48,7 @@ def _drawn(chart: Chart, style: dict[str, Any]) -> Iterator[Figure]:
     # The title keeps a figure's identifiers apart from those of others in the page.
     settings: Any = STYLE | style | {"svg.hashsalt": chart.title}
     if not (written := chart.title + chart.told).isascii():
-        settings["font.family"] = fonts.families(written)
+        settings["font.family"] = [*fonts.families(written), "sans-serif"]  # the last is the reader's own
     with matplotlib.rc_context(settings):
         figure, axes = plt.subplots(figsize=chart.size, layout="constrained")
         try:

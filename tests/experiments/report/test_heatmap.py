@@ -1,5 +1,7 @@
 """Heat maps: one range of colours, numbers that can be read, any script."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,7 @@ def test_the_worked_example():
     assert "上 好 0.34" in chart.told
     made = svg.inline(chart)
     assert made.count(">早<") == 2 and "by the square root" in made
+    assert re.search(r"DejaVu Sans[^;\"]*, sans-serif", made)  # where a reader has not that font
 
 
 @pytest.mark.parametrize("value, colour", [(0.0, "#ffffff"), (1.0, "#000000")])
