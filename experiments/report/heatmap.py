@@ -10,6 +10,7 @@ from experiments.report.charts import Chart
 
 MOST_VALUES = 14  # tokens beside which a number in each cell can be read
 COLOURS, SIGNED_COLOURS = "cividis", "RdBu"
+SHORT = 2  # characters that fit under a cell
 DARK = 0.45  # luminance below which numbers are white
 
 
@@ -35,7 +36,8 @@ def heatmap(tokens: list[str], weights: list[list[float]], title: str) -> Chart:
         figure.set_layout_engine("none")
         axes.set_position((0.11, 0.13, 0.70, 0.78))
         size = max(4.5, min(9.0, 200 / len(words)))
-        axes.set_xticks(range(len(words)), words, fontsize=size, rotation=90)
+        turned = 0 if max(map(len, words)) <= SHORT else 90
+        axes.set_xticks(range(len(words)), words, fontsize=size, rotation=turned)
         axes.set_yticks(range(len(words)), words, fontsize=size)
         axes.set(xlabel="key", ylabel="query", title=title)
         for text in (axes.title, *axes.get_xticklabels(), *axes.get_yticklabels()):
