@@ -6,6 +6,7 @@ import pytest
 
 from experiments import files, provenance
 from experiments.report import laws
+from experiments.shape import wrong
 from tests.laws import tallies
 
 XML = """<testsuites><testsuite>
@@ -59,3 +60,9 @@ def test_nothing_is_claimed_without_a_run(kept):
     for damaged in ("[]", '{"variants": {"window": {"1": {}}}}'):
         kept.write_text(damaged)
         assert "`python -m tests.laws` tells" in laws.told("window")
+
+
+def test_what_is_published_is_whole():
+    kept = files.read_json(laws.PATH)
+    assert wrong(kept, laws.SHAPE) is None
+    assert not [tally for own in kept["variants"].values() for tally in own.values() if tally["failed"]]
