@@ -49,9 +49,8 @@ def tallies(tree: ElementTree.ElementTree) -> dict[str, dict[str, Tally]]:
             continue
         tally = found.setdefault(variant[1], {}).setdefault(law[1], {"passed": 0, "failed": 0, "skipped": 0})
         kinds = {child.tag for child in case}
-        tally[
-            "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        ] += 1
+        broken = kinds & {"failure", "error"}
+        tally["failed" if broken else "skipped" if "skipped" in kinds else "passed"] += 1
     return found
 
 

@@ -44,7 +44,7 @@ def _advice(group: list[Record], tasks: list[list[Record]], length: int, budget:
     rows = {r["attention"]["text"]: r for r in group if r["task"]["length"] == length}
     planned = {name: size for name, record in rows.items() if (size := _planned(record)) is not None}
     fits = sorted(name for name, size in planned.items() if size <= budget * GIB)
-    fits.sort(key=lambda name: _seconds(rows[name]) or 0.0)
+    fits.sort(key=lambda name: tables.step_seconds(rows[name]) or 0.0)
     compared = _compared({text.partition("(")[0] for text in fits}, tasks)
     take = [_fitting(fits, planned, length, budget), *_fastest(fits, rows)]
     take.append(_quality(compared, tasks, length))
@@ -57,10 +57,6 @@ def _advice(group: list[Record], tasks: list[list[Record]], length: int, budget:
 def _planned(record: Record) -> int | None:
     programs = (record["memory"].get(name, {}).get("total") for name in ("training_step", "forward"))
     return max((size for size in programs if size is not None), default=None)
-
-
-def _seconds(record: Record) -> float | None:
-    return record["speed"].get("training_step", {}).get("median")
 
 
 def _names(names: list[str]) -> str:
@@ -80,11 +76,11 @@ def _fitting(fits: list[str], planned: dict[str, int], length: int, budget: int)
 
 
 def _fastest(fits: list[str], rows: dict[str, Record]) -> list[str]:
-    known = [name for name in fits if _seconds(rows[name])]
+    known = [name for name in fits if tables.step_seconds(rows[name])]
     if len(known) < 2:
         return []
     first, other = known[0], BASELINE if BASELINE in known[1:] else known[1]
-    ratio = (_seconds(rows[other]) or 0.0) / (_seconds(rows[first]) or 1.0)
+    ratio = (tables.step_seconds(rows[other]) or 0.0) / (tables.step_seconds(rows[first]) or 1.0)
     return [f"Fastest is `{first}`: {ratio:.2g} times as fast as `{other}`."]
 
 
@@ -92,7 +88,7 @@ def _row(record: Record, fastest: Record) -> list[str]:
     hyperparameters = record["attention"].get("hyperparameters", {}).items()
     own = ", ".join(f"{name}={x}" for name, x in hyperparameters if name not in COMMON and x is not None)
     name = record["attention"]["name"]
-    seconds, least = _seconds(record), _seconds(fastest)
+    seconds, least = tables.step_seconds(record), tables.step_seconds(fastest)
     spread = record["speed"].get("training_step", {})
     return [
         f"{name}({own})" if own else name,

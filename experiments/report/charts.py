@@ -33,17 +33,13 @@ class Cost(NamedTuple):
     shown: Callable[[float], str]
 
 
-def _step_seconds(record: Record) -> float | None:
-    return record["speed"].get("training_step", {}).get("median")
-
-
 def _planned(record: Record) -> float | None:
     return record["memory"].get("training_step", {}).get("total")
 
 
 COSTS = (
     Cost("memory", "planned for a training step", _planned, tables.in_bytes),
-    Cost("time", "a training step", _step_seconds, lambda seconds: f"{1000 * seconds:.4g} ms"),
+    Cost("time", "a training step", tables.step_seconds, lambda seconds: f"{1000 * seconds:.4g} ms"),
 )
 
 

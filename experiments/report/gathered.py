@@ -1,4 +1,4 @@
-"""All that folders of runs hold: records, plans, a benchmark."""
+"""All that folders of runs hold: records, diagnoses, plans."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from typing import Any
 from experiments import diagnoses, files, records
 from experiments.records import Record
 
-PLANS, PERFORMANCE = "plans", "performance.json"
+PLANS = "plans"
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Runs with their folders, plans, and a line for each file that could not be read."""
+    """Runs with their folders, plans, diagnoses, and a line for each file that could not be read."""
 
     runs: list[tuple[Path, Record]]
     plans: list[dict[str, Any]]

@@ -51,7 +51,7 @@ def html(found: Found, title: str) -> str:
     parts = {
         "advices": advices,
         "usual": advice.usual(advices) if advices else None,
-        "lengths": sorted({advice.length for advice in advices}),
+        "lengths": sorted({each.length for each in advices}),
         "budgets": advice.BUDGETS,
         "advice_heads": advice.HEADS,
         "verdicts": [verdict.of_task(group) for group in _trained(scored)],

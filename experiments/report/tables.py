@@ -214,6 +214,11 @@ def at_lengths(record: Record) -> dict[str, str]:
     return cells
 
 
+def step_seconds(record: Record) -> float | None:
+    """The median of a training step, if it was measured."""
+    return record["speed"].get("training_step", {}).get("median")
+
+
 def by_seed(record: Record) -> list[str]:
     """A line with the test score of each seed, or how it ended, if there are several."""
     metric = record["task"]["primary"]

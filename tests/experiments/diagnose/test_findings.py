@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from experiments.diagnose.findings import findings
+from tests.experiments.changed import changed
 
 EVEN = {
     "entropy": [2.0, 2.5],
@@ -34,14 +35,7 @@ UNIFORM = {
 
 def look(**changes):
     """A sound look with other numbers, "heads.0.evenness" written as heads__0__evenness."""
-    made = copy.deepcopy(SOUND)
-    for path, value in changes.items():
-        *way, last = path.split("__")
-        at = made
-        for name in way:
-            at = at[name]
-        at[last] = value
-    return made
+    return changed(copy.deepcopy(SOUND), changes)
 
 
 BEFORE = look(step=0, heads={"0": UNIFORM, "1": UNIFORM})

@@ -8,6 +8,7 @@ from scipy import stats
 
 from experiments import provenance, records
 from experiments.report import compare
+from tests.experiments.changed import changed
 
 HERE = provenance.gather()
 DEVICES = HERE["device"]["count"]
@@ -33,13 +34,7 @@ def record(name="ours", values=(2.0,), better="lower", **changes):
         "provenance": copy.deepcopy(HERE),
         "seeds": {str(n): {"outcome": "finished", "test": {"bits": v}} for n, v in enumerate(values)},
     }
-    for path, value in changes.items():
-        *parents, last = path.split("__")
-        place = made
-        for parent in parents:
-            place = place[parent]
-        place[last] = value
-    return made
+    return changed(made, changes)
 
 
 @pytest.mark.parametrize(
