@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import attention
+import launch
 import tests.attention.test_laws_causality as laws_causality
 import tests.attention.test_laws_cost as laws_cost
 import tests.attention.test_laws_matter as laws_matter
@@ -18,7 +19,9 @@ import tests.attention.test_sharded as test_sharded
 from attention import Mask, registry
 from attention.tiles import slab_or_tiles
 from attention.visibility import default_band
+from experiments.report import gathered, page
 from tests.attention.cases import Case
+from tests.experiments.runs import command
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 
@@ -112,3 +115,18 @@ def test_the_recipe_does_no_more_than_it_says(recipe):
     band = variant._band(True)
     tiles = slab_or_tiles(*default_band(4096, 4096, *band), 64, None)
     assert tiles.num_tiles.sum() * 64 * tiles.key_block < 4096 * 2 * variant.window_size
+
+
+def test_the_recipe_is_all_that_a_report_needs(recipe, tmp_path):
+    """Table, learning curve, heat map and card of a run, and curves by length of three."""
+    for length in (16, 32, 48):
+        fields = {"attention.name": "shifted", "attention.shift": 2, "eval.diagnose": length == 16}
+        assert launch.main(command(tmp_path, **fields, task__length=length, name=f"shifted-{length}")) == 0
+    text = page.html(gathered.gather([tmp_path]), "Ours")
+    told = re.findall(r'aria-label="([^"]*)"', text)
+    for picture in (
+        "accuracy while training", "training step, bytes of temporaries, by length", "gradient by part",
+        "shifted, a head: ",
+    ):  # fmt: skip
+        assert any(picture in each and "shifted(shift=2)" in each for each in told), (picture, told)
+    assert 'id="card-shifted"' in text and "0 &lt;= t - shift - s" in text
