@@ -1,16 +1,23 @@
 """Attention variants for long sequences: pure functions over arrays."""
 
 from attention.blocks import compiling_for
+from attention.delta import Delta
 from attention.dense import Dense
 from attention.entropy import attend_with_entropy, no_entropy
 from attention.full import Full
+from attention.gated_linear import GatedLinear
 from attention.interface import Attention, Capabilities, Flops, Limit, Observation, SoftmaxAttention
+from attention.linear import Linear
 from attention.lsh import LSH, lsh_buckets
 from attention.mask import Mask
 from attention.matrix import attention_matrix
+from attention.mean import Mean
 from attention.merge import merge
+from attention.none import Nothing
+from attention.performer import Performer
 from attention.pooled import Pooled
 from attention.registry import capabilities, hyperparameters, make, names
+from attention.retention import Retention
 from attention.sharded import attend_sharded
 from attention.window import Window
 
@@ -18,13 +25,20 @@ __all__ = [
     "LSH",
     "Attention",
     "Capabilities",
+    "Delta",
     "Dense",
     "Flops",
     "Full",
+    "GatedLinear",
     "Limit",
+    "Linear",
     "Mask",
+    "Mean",
+    "Nothing",
     "Observation",
+    "Performer",
     "Pooled",
+    "Retention",
     "SoftmaxAttention",
     "Window",
     "attend_sharded",

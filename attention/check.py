@@ -48,15 +48,27 @@ def check_count(named: Any, field: str, *, least: int = 1, most: int = FAR, opti
     check_field(named, field, accepted, holds or (optional and value is None))
 
 
+def check_positive(named: Any, field: str, *, most: float = _MOST, optional: bool = False) -> None:
+    """The field must be a number above 0 that float32 can hold, or None if `optional`."""
+    value = getattr(named, field)
+    accepted = f"a number above 0 that float32 can hold, at most {most:.2g}"
+    accepted += " or None" if optional else ""
+    holds = is_real(value) and _LEAST <= value <= most
+    check_field(named, field, accepted, holds or (optional and value is None))
+
+
+def check_choice(named: Any, field: str, choices: Sequence[str]) -> None:
+    """The field must be one of these strings."""
+    value = getattr(named, field)
+    accepted = " or ".join(repr(choice) for choice in choices)
+    check_field(named, field, accepted, isinstance(value, str) and value in choices)
+
+
 def check_softmax_fields(variant: Any) -> None:
     """The fields that softmax variants share: scale, temperature, softcap, dropout_rate."""
-    bounds = (("scale", True, _MOST), ("temperature", False, _MOST), ("softcap", True, _MOST_CAP))
-    for field, optional, most in bounds:
-        value = getattr(variant, field)
-        accepted = f"a number above 0 that float32 can hold, at most {most:.2g}"
-        accepted += " or None" if optional else ""
-        holds = is_real(value) and _LEAST <= value <= most
-        check_field(variant, field, accepted, holds or (optional and value is None))
+    check_positive(variant, "scale", optional=True)
+    check_positive(variant, "temperature")
+    check_positive(variant, "softcap", most=_MOST_CAP, optional=True)
     # What multiplies q.k, 1/sqrt(H) being 1 at most; beyond float32 it would be inf, and inf * 0 is NaN.
     factor = (1 if variant.scale is None else variant.scale) / variant.temperature
     if not _LEAST <= factor <= _MOST:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 from attention.check import check_call
 from attention.dropout import Dropout
 from attention.mask import Mask
-from attention.operands import is_empty, operands
+from attention.operands import gates_of_tokens, is_empty, operands
 
 Params = Mapping[str, Any]
 
@@ -75,7 +75,13 @@ class Attention(abc.ABC):
     """A variant of attention. Subclasses are frozen dataclasses, validated when built, and hashable."""
 
     name: ClassVar[str]
-    num_gates: ClassVar[int] = 0  # numbers that a head needs for each token besides query, key and value
+    # Whether outputs are sums and no weighted means, so that the layer has to normalise each head's.
+    unnormalised: ClassVar[bool] = False
+
+    @property
+    def num_gates(self) -> int:
+        """Numbers that a head needs for each token besides query, key and value, any real ones."""
+        return 0
 
     @property
     @abc.abstractmethod
@@ -126,7 +132,7 @@ class Attention(abc.ABC):
         if is_empty(query, value):
             return jnp.zeros((*query.shape[:3], value.shape[3]), query.dtype)
         arrays = operands(query, key, value, mask)
-        output = self._call(*arrays, mask, params=params, rng=rng, gates=gates)
+        output = self._call(*arrays, mask, params=params, rng=rng, gates=gates_of_tokens(gates, mask))
         return output[..., : value.shape[3]].astype(query.dtype)
 
     @abc.abstractmethod
@@ -203,6 +209,7 @@ class SoftmaxAttention(Attention):
             output = jnp.zeros((*query.shape[:3], value.shape[3]), query.dtype)
             return output, jnp.full(query.shape[:3], -jnp.inf, wide)
         arrays = operands(query, key, value, mask)
+        gates = gates_of_tokens(gates, mask)
         output, lse = self._attend(*arrays, mask, params=params, rng=rng, gates=gates)
         return output[..., : value.shape[3]].astype(query.dtype), lse
 

@@ -20,6 +20,7 @@ from attention.interface import Capabilities, Flops, Limit, Observation, Softmax
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
+from attention.operands import unit
 from attention.tiles import static_tiles, without_peeling
 from attention.visibility import NOWHERE
 
@@ -190,12 +191,6 @@ class LSH(SoftmaxAttention):
         return jnp.where(alone[..., None], output, 0), jnp.where(
             alone, logits.cap(own * logits.scale)[0], -jnp.inf
         )
-
-
-def unit(query: Float[Array, "... H"]) -> Float[Array, "... H"]:
-    """query / max(|query|, 1e-6), float32 or wider."""
-    wide = query.astype(jnp.promote_types(query.dtype, jnp.float32))
-    return wide * lax.rsqrt(jnp.maximum((wide**2).sum(-1, keepdims=True), 1e-12))
 
 
 def lsh_buckets(

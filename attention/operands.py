@@ -1,6 +1,8 @@
 """Queries, keys and values as the variants use them."""
 
 import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
 
 from attention.mask import Mask
 
@@ -18,6 +20,27 @@ def operands(query, key, value, mask: Mask):
         _zeroed(key, mask.key_valid),
         _zeroed(value, mask.key_valid),
     )
+
+
+def gates_of_tokens(gates, mask: Mask):
+    """gates B T N F, 0 for tokens that are padding as a query and, where keys are as many, as a key too."""
+    if gates is None or mask.query_valid is None:
+        return gates
+    real = mask.query_valid
+    if mask.key_valid is not None and mask.key_valid.shape[1] == gates.shape[1]:
+        real = real | mask.key_valid
+    return _zeroed(gates, real)
+
+
+def wide(x: Float[Array, "*L"]) -> Float[Array, "*L"]:
+    """The array in float32 or wider."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def unit(x: Float[Array, "... H"]) -> Float[Array, "... H"]:
+    """x / max(|x|, 1e-6), float32 or wider."""
+    x = wide(x)
+    return x * lax.rsqrt(jnp.maximum((x**2).sum(-1, keepdims=True), 1e-12))
 
 
 def is_empty(query, value) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
-from attention.check import check_block_fields, check_count, check_field, check_softmax_fields
+from attention.check import check_block_fields, check_choice, check_count, check_field, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.dropout import for_tokens
 from attention.interface import Capabilities, Flops, Limit, Observation, SoftmaxAttention
@@ -61,7 +61,7 @@ class Pooled(SoftmaxAttention):
         check_count(self, "window_size", least=0)
         check_count(self, "pool_size")
         check_count(self, "num_levels", most=MOST_LEVELS)
-        check_field(self, "pooling", "'mean' or 'learned'", self.pooling in ("mean", "learned"))
+        check_choice(self, "pooling", ("mean", "learned"))
         check_field(self, "count_members", "True or False", isinstance(self.count_members, bool))
         check_softmax_fields(self)
         check_block_fields(self)

@@ -5,11 +5,18 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from attention.delta import Delta
 from attention.dense import Dense
 from attention.full import Full
+from attention.gated_linear import GatedLinear
 from attention.interface import Attention, Capabilities
+from attention.linear import Linear
 from attention.lsh import LSH
+from attention.mean import Mean
+from attention.none import Nothing
+from attention.performer import Performer
 from attention.pooled import Pooled
+from attention.retention import Retention
 from attention.window import Window
 
 VARIANTS: dict[str, type[Attention]] = {
@@ -18,6 +25,13 @@ VARIANTS: dict[str, type[Attention]] = {
     "window": Window,
     "pooled": Pooled,
     "lsh": LSH,
+    "linear": Linear,
+    "performer": Performer,
+    "retention": Retention,
+    "gated_linear": GatedLinear,
+    "delta": Delta,
+    "mean": Mean,
+    "none": Nothing,
 }
 
 Named = TypeVar("Named")

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from attention.check import check_call
 from attention.dropout import Dropout, for_tokens
-from attention.interface import Params, SoftmaxAttention
+from attention.interface import Attention, Params, SoftmaxAttention
 from attention.mask import Mask
 from attention.operands import is_empty, operands
 
@@ -18,7 +18,7 @@ DATA, SEQUENCE = "data", "sequence"  # axes of the mesh
 
 
 def attend_sharded(
-    variant: SoftmaxAttention,
+    variant: Attention,
     query: Float[Array, "B T N H"],
     key: Float[Array, "B S K H"] | None,
     value: Float[Array, "B S K V"],
@@ -40,6 +40,8 @@ def attend_sharded(
     cannot do there.
     """
     check_call(variant, query, key, value, mask, params=params, rng=rng, gates=gates)
+    if not isinstance(variant, SoftmaxAttention) or not variant.capabilities.sequence_parallel:
+        raise NotImplementedError(f"{variant.name} cannot share a sequence among devices")
     _check_mesh(variant, mesh, query, value, mask)
     if is_empty(query, value):
         return variant.attend(query, key, value, mask, params=params, rng=rng, gates=gates)
@@ -72,8 +74,6 @@ def _check_mesh(variant: SoftmaxAttention, mesh: Mesh, query, value, mask: Mask)
 
     Raises ValueError for a mesh or sizes that do not fit, NotImplementedError for what the variant cannot do.
     """
-    if not variant.capabilities.sequence_parallel:
-        raise NotImplementedError(f"{variant.name} cannot share a sequence among devices")
     if set(mesh.axis_names) != {DATA, SEQUENCE}:
         raise ValueError(f'mesh must have the axes "{DATA}" and "{SEQUENCE}", got {mesh.axis_names}')
     sizes = {"the batch": (query.shape[0], DATA), "the query's length": (query.shape[1], SEQUENCE),

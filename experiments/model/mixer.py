@@ -26,10 +26,11 @@ class Inputs(NamedTuple):
 class AttentionMixer(nnx.Module):
     """Projections to queries, keys, values (and gates), a variant of attention, and a projection back.
 
-    A variant whose keys are its queries gets no key projection. What a variant learns are parameters of the
-    mixer. Without an rng the variant runs as in evaluation: no dropout, and no draws. In training
-    `with_entropy` leaves the sum of the entropies of all rows of weights as an `nnx.Intermediate`; in
-    evaluation `with_inputs` leaves `Inputs` as one. The devices of `mesh` share each sequence.
+    A variant whose keys are its queries gets no key projection. Heads whose outputs are sums and no means are
+    normalised, each by its root mean square. What a variant learns are parameters of the mixer. Without an
+    rng the variant runs as in evaluation: no dropout, and no draws. In training `with_entropy` leaves the sum
+    of the entropies of all rows of weights as an `nnx.Intermediate`; in evaluation `with_inputs` leaves
+    `Inputs` as one. The devices of `mesh` share each sequence.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class AttentionMixer(nnx.Module):
         self.key = None if variant.capabilities.shared_key else project(num_kv_heads, head_dim)
         self.value = project(num_kv_heads, value_dim)
         self.gates = project(num_heads, variant.num_gates) if variant.num_gates else None
+        self.norm = nnx.RMSNorm(value_dim, dtype=dtype, rngs=rngs) if variant.unnormalised else None
         self.output = nnx.LinearGeneral(
             (num_heads, value_dim), model_dim, axis=(-2, -1),
             use_bias=False, kernel_init=kernel_init, dtype=dtype, rngs=rngs,
@@ -92,7 +94,7 @@ class AttentionMixer(nnx.Module):
             mixed, _ = attend_sharded(variant, query, key, value, mask, mesh=self.mesh, **options)
         else:
             mixed = variant(query, key, value, mask, **options)
-        return self.output(mixed)
+        return self.output(mixed if self.norm is None else self.norm(mixed))
 
 
 def in_evaluation(variant: Attention) -> Attention:

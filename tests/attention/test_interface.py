@@ -213,7 +213,6 @@ def test_the_log_sum_exp_can_be_had_without_values(case):
     given = inputs(case.variant, length=5)
     output, lse = call(case.variant, given._replace(value=given.value[..., :0]), mask)
     assert output.shape == (*given.query.shape[:3], 0)
-    assert case.variant(given.query, given.key, given.value[..., :0], mask).shape == output.shape
     assert_close(lse, call(case.variant, given, mask)[1])
     narrow = given._replace(query=given.query[..., :0], key=None if given.key is None else given.key[..., :0])
     equal = given._replace(query=given.query * 0, key=None if given.key is None else given.key * 0)

@@ -15,9 +15,14 @@ from tests.attention.tolerances import assert_close
 COST_ONLY = {"query_block", "key_block"}  # fields that may leave the output as it is
 
 
+CONTROLS = ("mean", "none")
+
+
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_law_11_it_differs_from_the_mean_and_from_nothing(case):
     """For a query that sees many: the last one."""
+    if case.variant.name in CONTROLS:
+        pytest.skip("is the mean, or nothing")
     given = inputs(case.variant)
     output, _ = forward(case.variant, given, Mask(causal=case.variant.capabilities.causal))
     value = np.repeat(given.value, given.query.shape[2] // given.value.shape[2], axis=2)

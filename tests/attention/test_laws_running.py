@@ -24,6 +24,7 @@ from tests.attention.tolerances import assert_close
 ALL = pytest.mark.parametrize("case", cases(), ids=str)
 FIRST = pytest.mark.parametrize("case", first_cases(), ids=str)
 DROPPING = [case for case in first_cases() if hasattr(case.variant, "dropout_rate")]
+CONTROLS = ("mean", "none")  # they do not look at queries
 RNGS = jax.random.key(1), jax.random.key(2)
 
 
@@ -135,7 +136,7 @@ def test_second_derivatives_are_had_by_forward_mode_over_the_gradient(case):
         gradient = jax.jit(jax.grad(loss))
         ahead, back = (gradient(query + step * direction) for step in (1e-5, -1e-5))
         product = jax.jit(along, static_argnums=0)(loss, query, direction)
-        assert abs(product).max() > 0.1
+        assert abs(product).max() > 0.1 or case.variant.name in CONTROLS
         np.testing.assert_allclose(product, (ahead - back) / 2e-5, atol=1e-7)
 
 
@@ -147,7 +148,7 @@ def test_forward_mode_is_refused_by_what_has_its_own_backward(case):
         lambda: jax.linearize(loss, query)[1](direction),
         lambda: jax.jacfwd(loss)(query),
     ):
-        if case.variant.name == "dense":
+        if "custom_vjp" not in str(jax.make_jaxpr(loss)(query)):
             jax.jit(mode).lower()
             continue
         with pytest.raises(

@@ -97,7 +97,8 @@ def test_the_capability_is_what_works(case):
         return
     given = inputs(variant, length=LENGTH)
     with pytest.raises(NotImplementedError, match=f"{variant.name} cannot share a sequence"):
-        attend_sharded(variant, *given[:3], Mask(), mesh=mesh_of(2, 4), params=given.params)
+        mask, rest = Mask(variant.capabilities.causal), {"params": given.params, "gates": given.gates}
+        attend_sharded(variant, *given[:3], mask, mesh=mesh_of(2, 4), **rest)
 
 
 @pytest.mark.parametrize("name", ["full", "window"])

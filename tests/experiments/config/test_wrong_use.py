@@ -265,7 +265,8 @@ def overrides(draw):
         {f"task.{field}": value for field, value in tasks.hyperparameters(task).items()},
     )
     known = COMMON | own[0] | own[1]
-    fields = strategies.one_of(*(strategies.sampled_from([*each]) for each in (*own, (*COMMON, *WRONG))))
+    pools = [[*each] for each in (*own, (*COMMON, *WRONG)) if each]  # a variant may have no field
+    fields = strategies.one_of(*(strategies.sampled_from(pool) for pool in pools))
     drawn = draw(strategies.lists(fields, min_size=1, max_size=3))
     likely = [LIKELY.get(type(known.get(field)), ANYTHING) for field in drawn]
     return (

@@ -85,6 +85,17 @@ def test_gates_are_projected_for_each_head():
     assert built(inputs(), Mask(True)).shape == (2, 5, 8)
 
 
+@pytest.mark.parametrize("name", attention.names())
+def test_heads_whose_outputs_are_sums_are_normalised(name):
+    variant = attention.make(name)
+    built = mixer(variant)
+    assert ("norm.scale" in shapes(built)) == variant.unnormalised
+    if variant.unnormalised:
+        large = mixer(variant)
+        large.value.kernel[...] *= 1000.0
+        assert np.allclose(large(inputs(), Mask(True)), built(inputs(), Mask(True)), rtol=1e-2, atol=1e-3)
+
+
 def test_rotary_positions_break_the_symmetry_of_order():
     x, swapped = inputs(), inputs()[:, jnp.array([1, 0, 2, 3, 4])]
     last = {rotate: mixer(attention.make("dense"), rotate=rotate) for rotate in (False, True)}
@@ -92,7 +103,9 @@ def test_rotary_positions_break_the_symmetry_of_order():
     assert not np.allclose(last[True](x, Mask())[:, -1], last[True](swapped, Mask())[:, -1], atol=1e-3)
 
 
-@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize(
+    "name", [x for x in attention.names() if "dropout_rate" in attention.hyperparameters(x)]
+)
 def test_in_evaluation_only_dropout_is_gone(name):
     assert in_evaluation(attention.make(name, dropout_rate=0.5)) == attention.make(name)
 

@@ -1,0 +1,52 @@
+"""A control: no attention at all."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from attention.interface import Attention, Capabilities, Flops, Limit
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing(Attention):
+    """Every token sees itself alone: output_t = v_t.
+
+    The layers around it stay, so that a model with this shows what a task is worth without any mixing of
+    tokens. Queries and keys go unused, and get no gradient. O(T) time and memory. It is full attention of
+    sequences of one token.
+    """
+
+    name: ClassVar[str] = "none"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=False,
+            cross_attention=False, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            sequence_parallel=False,
+            exact=False, equivariant=True, learned=False, time="O(T)", memory="O(T)",
+        )  # fmt: skip
+
+    @property
+    def reach(self) -> float:
+        return 0
+
+    def limit(self, length: int) -> Limit:
+        return Limit({} if length <= 1 else None, "T == S == 1")
+
+    def flops(
+        self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
+    ) -> Flops:
+        """No matrix product."""
+        return Flops(0, 0)
+
+    def _call(self, query, key, value, mask, *, params, rng, gates):
+        """A token that is padding as a key, or is in one segment as a query and another as a key, gives 0."""
+        output = jnp.repeat(value, query.shape[2] // value.shape[2], axis=2)
+        sees = jnp.ones((1, 1), bool)
+        for array in (mask.query_valid, mask.key_valid):
+            sees = sees if array is None else sees & array
+        if mask.query_segments is not None:
+            sees &= mask.query_segments == mask.key_segments
+        return jnp.where(sees[..., None, None], output, 0)
