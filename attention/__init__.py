@@ -1,8 +1,10 @@
 """Attention variants for long sequences: pure functions over arrays."""
 
+from attention.block_sparse import BlockSparse
 from attention.blocks import compiling_for
 from attention.delta import Delta
 from attention.dense import Dense
+from attention.dilated import Dilated
 from attention.entropy import attend_with_entropy, no_entropy
 from attention.full import Full
 from attention.gated_linear import GatedLinear
@@ -24,9 +26,11 @@ from attention.window import Window
 __all__ = [
     "LSH",
     "Attention",
+    "BlockSparse",
     "Capabilities",
     "Delta",
     "Dense",
+    "Dilated",
     "Flops",
     "Full",
     "GatedLinear",

@@ -5,8 +5,10 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from attention.block_sparse import BlockSparse
 from attention.delta import Delta
 from attention.dense import Dense
+from attention.dilated import Dilated
 from attention.full import Full
 from attention.gated_linear import GatedLinear
 from attention.interface import Attention, Capabilities
@@ -25,6 +27,8 @@ VARIANTS: dict[str, type[Attention]] = {
     "window": Window,
     "pooled": Pooled,
     "lsh": LSH,
+    "block_sparse": BlockSparse,
+    "dilated": Dilated,
     "linear": Linear,
     "performer": Performer,
     "retention": Retention,

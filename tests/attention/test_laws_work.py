@@ -22,7 +22,6 @@ NUM_HEADS, HEAD_DIM, VALUE_DIM = 4, 4, 3  # what `inputs` has
 WASTE = 4  # half of a tile that the mask cuts is lost; a band of two chunks is on average seen by half
 EXACT = 1.2  # padding to whole blocks, and products that are hardly any
 LINEAR = 1.15
-TILED = ("full", "window", "pooled", "lsh")  # their backward is a loop whose turns are known only when run
 
 
 class Work(NamedTuple):
@@ -97,12 +96,14 @@ def test_law_10_work_is_what_flops_counts(work, name, causal):
         assert done <= WASTE * counted, f"does {done / counted:.1f} times what `flops` counts"
 
 
-@pytest.mark.parametrize("name", [name for name in sparing() if name not in TILED])
+@pytest.mark.parametrize("name", sparing())
 def test_law_10_the_backward_is_what_flops_counts(name):
-    """Of variants that go by no tiles, whose backward is what is traced."""
+    """Of variants that go by no tiles, whose backward is a loop with turns that are known only when run."""
     variant = attention.make(name)
     mask = Mask(variant.capabilities.causal)
     given = inputs(variant, batch=1, length=512, num_kv_heads=NUM_HEADS)
+    if "custom_vjp" in str(jax.make_jaxpr(lambda given: call(variant, given, mask))(given)):
+        pytest.skip("goes by tiles")
     both = product_flops(lambda given: evaluate(variant, given, mask, *cotangents(given)), given)
     counted = flops(variant, 512, 512, mask.causal)
     assert both / EXACT <= counted.forward + counted.backward <= EXACT * both
