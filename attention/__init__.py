@@ -10,6 +10,7 @@ from attention.full import Full
 from attention.gated_linear import GatedLinear
 from attention.interface import Attention, Capabilities, Flops, Limit, Observation, SoftmaxAttention
 from attention.linear import Linear
+from attention.linformer import Linformer
 from attention.lsh import LSH, lsh_buckets
 from attention.mask import Mask
 from attention.matrix import attention_matrix
@@ -36,6 +37,7 @@ __all__ = [
     "GatedLinear",
     "Limit",
     "Linear",
+    "Linformer",
     "Mask",
     "Mean",
     "Nothing",

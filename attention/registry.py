@@ -13,6 +13,7 @@ from attention.full import Full
 from attention.gated_linear import GatedLinear
 from attention.interface import Attention, Capabilities
 from attention.linear import Linear
+from attention.linformer import Linformer
 from attention.lsh import LSH
 from attention.mean import Mean
 from attention.none import Nothing
@@ -29,6 +30,7 @@ VARIANTS: dict[str, type[Attention]] = {
     "lsh": LSH,
     "block_sparse": BlockSparse,
     "dilated": Dilated,
+    "linformer": Linformer,
     "linear": Linear,
     "performer": Performer,
     "retention": Retention,

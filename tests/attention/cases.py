@@ -7,6 +7,7 @@ what only it can say; the laws look there for these names:
 - `allowed(variant, mask, batch, query_length, key_length)`: an exact variant's visible pairs, bool B T S, or
 - `reference(variant, inputs, mask, choices)`: its output and log-sum-exp by plain NumPy loops, and, where it
   makes discrete choices, `choices(variant, inputs)`, which are then held while differences are taken;
+- `MEANS`: False if weights may be below 0, or not sum to 1, though outputs are not `unnormalised`;
 - `at_limit(variant, inputs, mask)`: output and log-sum-exp at its limit, if that is not plainly `full`.
 """
 
@@ -117,7 +118,7 @@ def inputs(
     value = array(batch, key_length, num_kv_heads, value_dim)
     params = variant.init(
         jax.random.key(0), num_heads=NUM_HEADS, num_kv_heads=num_kv_heads, head_dim=HEAD_DIM,
-        model_dim=NUM_HEADS * HEAD_DIM, max_length=2 * LENGTH,
+        model_dim=NUM_HEADS * HEAD_DIM, max_length=max(2 * LENGTH, length, key_length),
     )  # fmt: skip
     params = jax.tree.map(lambda x: jnp.asarray(draw(size=x.shape), x.dtype), params)
     gates = array(batch, length, NUM_HEADS, variant.num_gates) if variant.num_gates else None
