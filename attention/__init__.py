@@ -22,6 +22,7 @@ from attention.pooled import Pooled
 from attention.registry import capabilities, hyperparameters, make, names
 from attention.retention import Retention
 from attention.sharded import attend_sharded
+from attention.synthesizer import Synthesizer
 from attention.window import Window
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Pooled",
     "Retention",
     "SoftmaxAttention",
+    "Synthesizer",
     "Window",
     "attend_sharded",
     "attend_with_entropy",

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Bool, Float
 
 from attention.check import check_softmax_fields
 from attention.cost import softmax_flops
-from attention.dropout import drop, for_tokens
+from attention.dropout import Dropout, drop, for_tokens
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
 
@@ -59,25 +60,34 @@ class Dense(SoftmaxAttention):
         return Flops(counted.forward, 2 * counted.forward)
 
     def _attend(self, query, key, value, mask, *, params, rng, gates):
-        batch, query_length, num_heads, head_dim = query.shape
+        batch, query_length, _, head_dim = query.shape
         key_length, num_kv_heads = key.shape[1:3]
         wide = jnp.promote_types(query.dtype, jnp.float32)
         logits = Logits.of(self, head_dim)
         query_BTKGH = query.reshape(batch, query_length, num_kv_heads, -1, head_dim)
         scores = jnp.einsum("BTKGH,BSKH->BKGTS", query_BTKGH, key, preferred_element_type=wide)
-        allowed = mask.to_array(query_length, key_length)[:, None, None]
-        scores = jnp.where(allowed, logits.cap(scores * logits.scale)[0], -jnp.inf)
-        # Whatever is subtracted cancels; its gradient would only cost time and memory.
-        greatest = lax.stop_gradient(scores.max(-1, initial=-jnp.inf, keepdims=True))
-        sees = greatest > -jnp.inf
-        mass = jnp.exp(scores - jnp.where(sees, greatest, 0))
-        total = jnp.where(sees, mass.sum(-1, keepdims=True), 1)
-        weight = drop(
-            mass / total, for_tokens(rng, self.dropout_rate, query.shape, value.shape), self.dropout_rate
-        )
-        output = jnp.einsum(
-            "BKGTS,BSKV->BTKGV", weight.astype(value.dtype), value, preferred_element_type=wide
-        )
-        lse = jnp.where(sees, jnp.where(sees, greatest, 0) + jnp.log(total), -jnp.inf)[..., 0]
-        lse = lse.transpose(0, 3, 1, 2).reshape(batch, query_length, num_heads)
-        return output.reshape(batch, query_length, num_heads, -1), lse
+        dropout = for_tokens(rng, self.dropout_rate, query.shape, value.shape)
+        scores = logits.cap(scores * logits.scale)[0]
+        return softmax_of(scores, value, mask.to_array(query_length, key_length), dropout, self.dropout_rate)
+
+
+def softmax_of(
+    logits: Float[Array, "#B K G T S"],
+    value: Float[Array, "B S K V"],
+    allowed: Bool[Array, "#B T S"],
+    dropout: Dropout | None,
+    dropout_rate: float,
+) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
+    """Output and log-sum-exp of logits that are written out, in their dtype."""
+    logits = jnp.where(allowed[:, None, None], logits, -jnp.inf)
+    # Whatever is subtracted cancels; its gradient would only cost time and memory.
+    greatest = lax.stop_gradient(logits.max(-1, initial=-jnp.inf, keepdims=True))
+    sees = greatest > -jnp.inf
+    mass = jnp.exp(logits - jnp.where(sees, greatest, 0))
+    total = jnp.where(sees, mass.sum(-1, keepdims=True), 1)
+    weight = drop(mass / total, dropout, dropout_rate).astype(value.dtype)
+    weight = jnp.broadcast_to(weight, (len(value), *weight.shape[1:]))
+    output = jnp.einsum("BKGTS,BSKV->BTKGV", weight, value, preferred_element_type=logits.dtype)
+    lse = jnp.where(sees, jnp.where(sees, greatest, 0) + jnp.log(total), -jnp.inf)[..., 0]
+    lse = jnp.broadcast_to(lse, (len(value), *lse.shape[1:])).transpose(0, 3, 1, 2)
+    return output.reshape(*output.shape[:2], -1, output.shape[4]), lse.reshape(*lse.shape[:2], -1)

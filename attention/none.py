@@ -42,11 +42,10 @@ class Nothing(Attention):
         return Flops(0, 0)
 
     def _call(self, query, key, value, mask, *, params, rng, gates):
-        """A token that is padding as a key, or is in one segment as a query and another as a key, gives 0."""
+        """Of a token that is padding as a key the value is 0 already."""
         output = jnp.repeat(value, query.shape[2] // value.shape[2], axis=2)
-        sees = jnp.ones((1, 1), bool)
-        for array in (mask.query_valid, mask.key_valid):
-            sees = sees if array is None else sees & array
+        if mask.query_valid is not None:
+            output = jnp.where(mask.query_valid[..., None, None], output, 0)
         if mask.query_segments is not None:
-            sees &= mask.query_segments == mask.key_segments
-        return jnp.where(sees[..., None, None], output, 0)
+            output = jnp.where((mask.query_segments == mask.key_segments)[..., None, None], output, 0)
+        return output

@@ -20,6 +20,7 @@ from attention.none import Nothing
 from attention.performer import Performer
 from attention.pooled import Pooled
 from attention.retention import Retention
+from attention.synthesizer import Synthesizer
 from attention.window import Window
 
 VARIANTS: dict[str, type[Attention]] = {
@@ -36,6 +37,7 @@ VARIANTS: dict[str, type[Attention]] = {
     "retention": Retention,
     "gated_linear": GatedLinear,
     "delta": Delta,
+    "synthesizer": Synthesizer,
     "mean": Mean,
     "none": Nothing,
 }

@@ -15,8 +15,9 @@ import attention
 from experiments import files, records
 from experiments.records import Record
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito
-MARKERS = "os^vDPX"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
+BLACK = "#000000"
+MARKERS = "os^vDPX"  # one more than colours, so that 42 lines have a look each
 PANELS_A_ROW = 3
 
 
@@ -105,7 +106,7 @@ def _time_by_length(axes: Axes, path: Path) -> None:
 def style(name: str) -> dict[str, Any]:
     """The same for a variant in every picture; black for what is not one of ours."""
     known = attention.names()
-    return distinct(known.index(name) if name in known else -1)
+    return distinct(known.index(name)) if name in known else distinct(-1) | {"color": BLACK}
 
 
 def distinct(number: int) -> dict[str, Any]:

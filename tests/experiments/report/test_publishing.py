@@ -106,7 +106,7 @@ def test_records_that_do_not_compare_are_not_published():
         sections.task_section([complete("one"), complete("other", config__train__steps=7)])
 
 
-def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):
+def test_the_picture_is_drawn_and_a_variant_has_one_look(tmp_path):
     made = with_speed(complete("full"))
     made["attention"]["name"] = "full"
     killed = complete("killed", outcome=records.UNFINISHED, seeds={})
@@ -120,7 +120,7 @@ def test_the_picture_is_drawn_and_a_variant_has_one_colour(tmp_path):
     )
     figures.results(tmp_path, tmp_path / "made" / "picture.png")
     assert (tmp_path / "made" / "picture.png").stat().st_size > 10_000
-    styles = [figures.style(name)["color"] for name in (*attention.names(), peers.BASELINE)]
+    styles = [str(figures.style(name)) for name in (*attention.names(), peers.BASELINE)]
     assert len(set(styles)) == len(styles)
 
 
