@@ -1,8 +1,11 @@
 """Files that are complete or absent, whatever moment the process or the machine stops."""
 
+import contextlib
 import errno
 import json
 import os
+import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +33,65 @@ def check_room(folder: Path, needed: int) -> None:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write text (as UTF-8) or bytes under another name, then put it in the place of `path` in one move."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    """Write text (as UTF-8) or bytes under another name, then put it in the place of `path` in one move.
+
+    Where `path` is a link, in the place of what it leads to; what is there and is no file, as a device or a
+    pipe, is written into. Raises OSError that names `path`.
+    """
+    encoded = content.encode() if isinstance(content, str) else content
+    try:
+        there = _status(path)
+        if there is not None and (not stat.S_ISREG(there.st_mode) or is_printed_into(path)):
+            _write_into(path, there, encoded)
+        else:
+            _replace(Path(os.path.realpath(path)), encoded)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def is_printed_into(path: Path) -> bool:
+    """Whether what this process prints goes there, as to /dev/stdout."""
+    there = _status(path)
+    return there is not None and _printing(there) is not None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    # Of the name its beginning: with what is added it must still be a name.
+    temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}{PARTIAL}")
     try:
         with open(temporary, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it must not hide what went wrong
+            temporary.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def _write_into(path: Path, there: os.stat_result, content: bytes) -> None:
+    # Opened again, a file that is printed into would be written from its start, and then printed over.
+    own = _printing(there)
+    sys.stdout.flush()
+    with open(path if own is None else os.dup(own), "wb") as file:
+        file.write(content)
+
+
+def _printing(there: os.stat_result) -> int | None:
+    """The descriptor, of standard output and error, that is the same file."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # it may be closed
+            if os.path.samestat(os.fstat(descriptor), there):
+                return descriptor
+    return None
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 def sweep(folder: Path) -> None:

@@ -36,7 +36,8 @@ def main(arguments: list[str]) -> int:
         print(f"report: {error}", file=sys.stderr)
         return codes.WRONG_USE
     for path in written:
-        print(path)
+        if not files.is_printed_into(path):  # the page is all that its reader wants
+            print(path)
     for complaint in found.complaints:
         print(f"not read: {complaint}", file=sys.stderr)
     return codes.DONE
