@@ -87,9 +87,8 @@ def inline(chart: Chart) -> str:
     return f'{head} role="img" aria-label="{label}">{told}{body}'
 
 
-def save(chart: Chart, folder: Path) -> list[Path]:
-    """A chart as SVG and PDF, named by its title; what was written."""
-    name = re.sub(r"\W+", "-", chart.title).strip("-")
+def save(chart: Chart, folder: Path, name: str) -> list[Path]:
+    """A chart as SVG and PDF of this name; what was written."""
     paths = []
     for kind, metadata in (("svg", NO_METADATA), ("pdf", {"CreationDate": None})):
         out = io.BytesIO()

@@ -52,8 +52,8 @@ def test_the_same_weights_have_the_same_colours_in_every_picture():
 
 def test_files_for_a_paper_have_every_character_or_its_number(tmp_path):
     chart = heatmap(["早", "a", "␣"], WORKED, "for a paper")
-    paths = svg.save(chart, tmp_path)
-    assert [path.suffix for path in paths] == [".svg", ".pdf"]
+    paths = svg.save(chart, tmp_path, "map")
+    assert [path.name for path in paths] == ["map.svg", "map.pdf"]
     assert "早" in paths[0].read_text(encoding="utf-8")
     shown = fonts.drawable("早a␣")
     assert shown in ("早a␣", "U+65E9a␣")
