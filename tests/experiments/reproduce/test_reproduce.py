@@ -86,6 +86,46 @@ def test_a_seed_that_diverged_only_once_does_not_agree():
     assert "seeds 4 were not made again" in found.lines and "seed 3: was finished, is diverged" in found.lines
 
 
+@pytest.mark.parametrize(
+    ("change", "verdict", "told"),
+    [
+        ({}, agreement.SAME, "seed 3: diverged both times, at step 40 (loss is nan at step 40)"),
+        ({"step": 50}, agreement.APART, "was at step 40 (loss is nan at step 40), is at step 50"),
+        ({"reason": "a gradient is inf"}, agreement.APART, "is at step 40 (a gradient is inf)"),
+    ],
+)
+def test_a_seed_that_diverged_both_times_is_no_seed_with_scores(change, verdict, told):
+    first = result("recall-lsh")
+    first["seeds"]["3"] = {"outcome": "diverged", "step": 40, "reason": "loss is nan at step 40"}
+    again = copy.deepcopy(first)
+    again["seeds"]["3"] |= change
+    found = agreement.agreement(first, again)
+    assert found.verdict == verdict
+    assert any(told in line for line in found.lines)
+    assert sum("bit for bit" in line for line in found.lines) == 7
+
+
+def test_seeds_that_were_interrupted_both_times_say_nothing():
+    first = result("window128")
+    first["seeds"]["0"] = {"outcome": "interrupted"}
+    found = agreement.agreement(first, copy.deepcopy(first))
+    assert found.verdict == agreement.APART and "nothing to compare" in found.lines[-1]
+
+
+def test_what_only_measures_is_held_against_what_was_counted():
+    first = files.read_json(min((RESULTS / "scaling").glob("scaling-lsh-*/record.json")))
+    again = copy.deepcopy(first)
+    again["speed"]["training_step"]["median"] *= 2
+    found = agreement.agreement(first, again)
+    assert found.verdict == agreement.CLOSE and "nothing was trained" in found.lines[-1]
+    again["memory"]["forward"]["total"] += 1
+    again["parameters"]["total"] = 7
+    found = agreement.agreement(first, again)
+    assert found.verdict == agreement.APART
+    assert f"parameters: was {first['parameters']['total']}, is 7" in found.lines
+    assert any(line.startswith("bytes, forward, total: was ") for line in found.lines)
+
+
 def test_what_is_no_run_and_another_config_are_one_line(tmp_path, capsys):
     (one,), (other,) = RESULTS.glob("recall-lsh-*"), RESULTS.glob("window128-*")
     for words in ([str(tmp_path)], [str(one), "--against", str(other)]):
