@@ -50,9 +50,14 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     return record
 
 
+def folder_of(path: Path) -> Path:
+    """The folder of a run, which may be named by its record."""
+    return path.parent if path.name == RECORD else path
+
+
 def demanded(path: Path) -> Record:
     """The record of a run, by its folder or file. Raises OSError or ValueError, naming it, without one."""
-    folder = path.parent if path.name == RECORD else path
+    folder = folder_of(path)
     record = read_record(folder)
     if record is None:
         raise ValueError(f"there is no {RECORD} in {folder}")

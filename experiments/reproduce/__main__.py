@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     try:
         first = records.demanded(options.run)
         if options.against is None:
-            print("\n".join(steps(first, str(options.run))))
+            print("\n".join(steps(first, records.folder_of(options.run))))
             return codes.DONE
         found = agreement(first, records.demanded(options.against))
     except (OSError, ValueError) as error:

@@ -1,34 +1,45 @@
 """The commands that make a record again."""
 
 import shlex
+from pathlib import Path
 
 import jax
 
 from experiments import provenance
 from experiments.records import Record
 
-AGAIN = "again"  # the folder of the new run
+AGAIN = "again"  # the folder of the code as it was, and of the new run
 
 
-def steps(record: Record, folder: str) -> list[str]:
-    """Lines for a shell: code, environment, run, check. What cannot be had is said in a comment."""
-    new = f"{AGAIN}/{record['name']}-{record['identity']}"
+def steps(record: Record, folder: Path) -> list[str]:
+    """Lines for a shell: code, environment, run, check. What cannot be had is said in a comment.
+
+    The check is by this code, from where it lies: code as old as the record may know of none, and its
+    checkout may not have the record.
+    """
+    place = Path.cwd() / AGAIN
+    new = place / f"{record['name']}-{record['identity']}"
     return [
-        *_code(record),
+        *_code(record, folder, place),
         *_environment(record),
         *_machine(record),
-        " ".join(["python", *(shlex.quote(word) for word in argv(record))]),
-        f"python -m experiments.reproduce {shlex.quote(folder)} --against {shlex.quote(new)}",
+        _words("python", *argv(record, place)),
+        f"deactivate; {_words('cd', provenance.ROOT)}",
+        _words("python", "-m", "experiments.reproduce", folder.resolve(), "--against", new),
     ]
 
 
-def argv(record: Record) -> list[str]:
+def _words(*words: object) -> str:
+    return " ".join(shlex.quote(str(word)) for word in words)
+
+
+def argv(record: Record, place: Path) -> list[str]:
     """The command line of the record's first session, for all its seeds, into another folder.
 
     Later sessions asked for the same numbers: a folder has one config.
     """
     sessions = record["sessions"]
-    given = sessions[0]["argv"] if sessions else ["launch.py"]
+    given = ["launch.py", *(sessions[0]["argv"][1:] if sessions else [])]  # that of the code as it was
     dropped = ("--workdir", "--config.seeds=", "--allow_changes", "--profile", "--compilation_cache")
     kept, skip = [], False
     for word in given:
@@ -37,17 +48,23 @@ def argv(record: Record) -> list[str]:
         skip = word in ("--workdir", "--compilation_cache")  # their values are the next word
     seeds = ",".join(map(str, record["config"]["seeds"]))
     comma = "," if len(record["config"]["seeds"]) == 1 else ""
-    return [*kept, f"--config.seeds=({seeds}{comma})", f"--workdir={AGAIN}"]
+    return [*kept, f"--config.seeds=({seeds}{comma})", f"--workdir={place}"]
 
 
-def _code(record: Record) -> list[str]:
+def _code(record: Record, folder: Path, place: Path) -> list[str]:
     git = record["provenance"]["git"]
+    lines = [_words("cd", provenance.ROOT)]
     if git is None:
-        return ["# the code was no git checkout: it is not known by a commit"]
-    lines = [f"git checkout {git['commit']}"]
+        return [
+            *lines,
+            "# the code was no git checkout: it is not known by a commit, this is the present one",
+        ]
+    own = place / f"code-{git['commit'][:12]}"
+    lines += [_words("git", "worktree", "add", "--detach", own, git["commit"]), _words("cd", own)]
     if git["dirty"]:
-        files = ", ".join(line.strip() for line in git.get("status", []))
-        lines.append(f"# and the working tree differed ({files}): dirty-*.diff in the run's folder")
+        changed = ", ".join(line.strip() for line in git.get("status", []))
+        where = folder.resolve() / "dirty-*.diff"
+        lines.append(f"# and the working tree differed ({changed}): git apply {where}, if it was kept")
     return lines
 
 

@@ -2,6 +2,8 @@
 
 import copy
 import shlex
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -19,36 +21,69 @@ def result(name):
     return files.read_json(path)
 
 
-def test_the_commands(capsys):
+def test_the_commands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     record = result("recall-lsh")
     (folder,) = RESULTS.glob("recall-lsh-*")
     assert command.main([str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert f"git checkout {record['provenance']['git']['commit']}" in lines
+    commit = record["provenance"]["git"]["commit"]
+    code = f"{tmp_path}/again/code-{commit[:12]}"
+    assert lines[:3] == [f"cd {provenance.ROOT}", f"git worktree add --detach {code} {commit}", f"cd {code}"]
     assert any(line.startswith("pip install -e . jax==0.10.2 jaxlib==0.10.2") for line in lines)
     (run,) = (shlex.split(line) for line in lines if line.startswith("python launch.py"))
     assert run[1:] == [
         "launch.py", "--config=configs/recall.py:lsh", "--config.eval.timed_steps=0",
-        "--config.seeds=(0,1,2,3,4,5,6,7)", "--workdir=again",
+        "--config.seeds=(0,1,2,3,4,5,6,7)", f"--workdir={tmp_path}/again",
     ]  # fmt: skip
-    assert lines[-1].endswith(f"--against again/recall-lsh-{record['identity']}")
+    # Old code may have no such command, and its checkout not this record.
+    assert lines[-2:] == [
+        f"deactivate; cd {provenance.ROOT}",
+        f"python -m experiments.reproduce {folder} --against {tmp_path}/again/{folder.name}",
+    ]
+
+
+def test_the_present_tree_is_left_as_it_is(tmp_path, monkeypatch):
+    """What the lines do to code and folders, where the record came with a later commit."""
+    git = ["git", "-C", str(tmp_path / "tree"), "-c", "user.name=a", "-c", "user.email=b"]
+    (tmp_path / "tree").mkdir()
+    for words in (["init", "-q"], *[["commit", "-q", "--allow-empty", "-m", x] for x in ("one", "two")]):
+        subprocess.run([*git, *words], check=True)
+    heads = subprocess.run([*git, "log", "--format=%H"], check=True, capture_output=True, text=True).stdout
+    now, before = heads.split()
+    monkeypatch.setattr(provenance, "ROOT", tmp_path / "tree")
+    monkeypatch.chdir(tmp_path / "tree")
+    record = result("window128")
+    record["provenance"]["git"]["commit"] = before
+    lines = steps.steps(record, Path("runs/x"))
+    done = "; ".join(["set -e", *lines[:3], "git rev-parse HEAD", lines[-2].partition("; ")[2], "pwd"])
+    said = subprocess.run(["bash", "-c", done], check=True, capture_output=True, text=True).stdout
+    assert said.splitlines()[-2:] == [before, str(tmp_path / "tree")]
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    assert head.strip() == now and f" {tmp_path}/tree/runs/x " in lines[-1]
+
+
+def test_a_command_that_named_its_code_runs_the_code_of_the_commit():
+    record = result("window128")
+    record["sessions"][0]["argv"][0] = "/elsewhere/launch.py"
+    assert steps.argv(record, Path("again"))[0] == "launch.py"
 
 
 def test_what_was_not_in_a_commit_is_said():
     record = result("window128")
     record["provenance"]["git"] |= {"dirty": True, "status": [" M attention/window.py"]}
     record["provenance"]["environment"] = {"XLA_FLAGS": "--a=b c"}
-    lines = steps.steps(record, "runs/x")
+    lines = steps.steps(record, Path("runs/x"))
     assert any("M attention/window.py" in line and line.startswith("#") for line in lines)
     assert "export XLA_FLAGS='--a=b c'" in lines
     record["provenance"]["git"] = None
-    assert any("no git checkout" in line for line in steps.steps(record, "runs/x"))
+    assert any("no git checkout" in line for line in steps.steps(record, Path("runs/x")))
 
 
 def test_a_run_made_again_agrees_bit_for_bit(undisturbed, tmp_path, capsys):
     """By the command that its record gives."""
     first = record_of(undisturbed)
-    words = [word.replace("=again", f"={tmp_path}/again") for word in steps.argv(first)]
+    words = steps.argv(first, tmp_path / "again")
     assert words[0] == "launch.py" and launch.main(words[1:]) == 0
     capsys.readouterr()
     again = only_folder(tmp_path / "again")
