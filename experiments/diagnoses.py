@@ -26,7 +26,9 @@ DIAGNOSIS = {
     "schema": int, "name": str, "identity": str, "attention": str, "task": str, "outcome": str, "seed": int,
     "code": str, "trained_by": str, "look": LOOK, "before": {"heads": HEADS}, "seconds": NUMBER,
     "text": (str, NOTHING), "num_tokens": int, "tokens": [str], "maps": {INDEX: [[[MAYBE]]]},
-    "vectors": ({"word": str, "text": str, "other": str, "layers": {INDEX: {ANY: [NUMBER]}}}, NOTHING),
+    "vectors": (
+        {"word": str, "text": str, "other": str, "?same": bool, "layers": {INDEX: {ANY: [NUMBER]}}}, NOTHING,
+    ),
 }  # fmt: skip
 
 

@@ -2,12 +2,13 @@
 
     python -m experiments.diagnose runs/window128-00ac6f76d4
     python -m experiments.diagnose RUN --text "def main(argv):"
-    python -m experiments.diagnose RUN --text "the bank of a river" --other "the bank lends" --word bank
+    python -m experiments.diagnose RUN --text "a river bank" --other "the money bank" --word bank
 
 Statistics and findings are of the first validation items; heat maps of the text, or of the first of them.
 With `--word`: how alike its queries, and its keys, are in the two texts, by cosine, at the last token of its
-first occurrence in each, which may be inside another word. Writes a page, and keeps the numbers in
-RUN/diagnosis, where `python -m experiments.report` finds them.
+first occurrence in each, which may be inside another word. What comes before it must differ: in a causal
+model nothing else is seen. Writes a page, and keeps the numbers in RUN/diagnosis, where
+`python -m experiments.report` finds them.
 """
 
 import argparse
@@ -53,10 +54,11 @@ def main(arguments: list[str]) -> int:
 
 def _lines(found: dict[str, Any]) -> list[str]:
     shown = diagnosed.shown(found)
-    lines = [*shown["findings"], "", tables.markdown(*shown["heads"]), ""]
+    lines = [shown["title"].replace("`", ""), "", *shown["findings"], ""]
+    lines += [tables.markdown(*shown["heads"]), "", *shown["notes"], ""]
     for table in shown["vectors"]:
-        lines += [table["title"], "", tables.markdown(table["heads"], table["rows"]), ""]
-    return lines
+        lines += [table["title"], *table["notes"], "", tables.markdown(table["heads"], table["rows"]), ""]
+    return [*lines, shown["code"]]
 
 
 if __name__ == "__main__":

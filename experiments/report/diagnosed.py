@@ -15,6 +15,13 @@ from experiments.report.charts import Chart
 from experiments.report.heatmap import heatmap
 
 NOTHING = "Nothing stands out."
+UNTRAINED = (
+    "Not trained: these are the parameters that it began with (step 0). How heads attend is not judged."
+)
+SAME = (
+    "Both texts are the same up to the word's end, and this model sees nothing after it: these numbers say "
+    "nothing of the word. Texts that differ before it would."
+)
 HINT = (0.1, 1.0)  # of a gradient's norm
 MOST_LINES = 12  # in a legend
 COLUMNS = {
@@ -37,7 +44,7 @@ def shown(found: dict[str, Any], most: int | None = None) -> dict[str, Any]:
         step += f", the last before it {found['outcome']}"
     return {
         "title": f"`{found['attention']}` on `{found['task']}`, seed {found['seed']}, {step}",
-        "findings": look["findings"] or [NOTHING],
+        "findings": findings(look),
         "heads": _heads(look, found["before"]),
         "notes": _notes(look),
         "maps": maps(found)[:most],
@@ -45,6 +52,18 @@ def shown(found: dict[str, Any], most: int | None = None) -> dict[str, Any]:
         "vectors": [] if found["vectors"] is None else [_vectors(found["vectors"])],
         "code": f"Trained by {found['trained_by']}, diagnosed by {found['code']}.",
     }
+
+
+def findings(look: dict[str, Any]) -> list[str]:
+    """What stands out in a look, and that nothing does where nothing can."""
+    untrained = [UNTRAINED] if look["step"] == 0 else []
+    return [*untrained, *look["findings"]] or [NOTHING]
+
+
+def last(seed: str, own: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the last of a seed's looks found: the model that is diagnosed later may be of another step."""
+    title = f"Seed {seed} at step {own[-1]['step']}, the last look while it trained:"
+    return {"title": title, "findings": findings(own[-1])}
 
 
 def maps(found: dict[str, Any]) -> list[Chart]:
@@ -91,10 +110,12 @@ def _notes(look: dict[str, Any]) -> list[str]:
         for part, norms in look["gradients"].items()
     )
     return [
-        f"Of {look['items']} validation items of {look['tokens']:,} tokens each. Unlike: the share of the "
-        "weight that lies elsewhere. Distance in tokens, in the mean, and the least within which "
-        f"{REACHED:.0%} of the weight lies. Rows that see fewer than {LEAST_KEYS} keys are left out of what "
-        "says how a head spreads.",
+        f"Of {look['items']} validation items of {look['tokens']:,} tokens each, in the mean of their rows: "
+        "the entropy of a head's weights, and its share of a uniform head's; the share of the weight that "
+        "lies elsewhere than a uniform head's, now and before training; the head of the layer that is most "
+        "like it, and the share of the weight that lies elsewhere than that one's; the distance in tokens, "
+        f"and the least within which {REACHED:.0%} of the weight lies; the weight on the first token. Rows "
+        f"that see fewer than {LEAST_KEYS} keys are left out of what says how a head spreads.",
         *(f"{name.replace('_', ' ')}: {meaning}." for name, meaning in own.items()),
         f"Norm of the gradient by part, layer after layer, on validation items and before clipping: "
         f"{gradients}. {_hint()}",
@@ -117,7 +138,7 @@ def _vectors(vectors: dict[str, Any]) -> dict[str, Any]:
         for head in range(max(map(len, own.values())))
     ]
     title = f"“{vectors['word']}” in “{vectors['text']}” and in “{vectors['other']}”: cosine of its vectors"
-    return {"title": title, "heads": heads, "rows": rows}
+    return {"title": title, "heads": heads, "rows": rows, "notes": [SAME] if vectors.get("same") else []}
 
 
 def looks(

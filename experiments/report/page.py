@@ -192,6 +192,7 @@ def _inside(path: Path, record: Record, found: Found) -> dict[str, Any] | None:
         "anchor": f"inside-{record['name']}-{record['identity']}",
         "title": f"`{path.name}`, `{record['attention']['text']}` on `{record['task']['name']}`",
         "verdict": f"{told} finding{'s' * (told > 1)}" if told else "nothing stands out",
+        "last": diagnosed.last(*looked) if looked else None,
         "charts": [_shown(chart) for chart in diagnosed.courses(record, *looked)] if looked else [],
         "cost": diagnosed.cost(path, record) if looked else None,
         "diagnoses": [_diagnosis(each, MOST_MAPS) for each in own],

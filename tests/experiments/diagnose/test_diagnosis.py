@@ -1,5 +1,6 @@
 """A run that is diagnosed: the same numbers, looks among its metrics, heat maps; and the command on a run."""
 
+import html
 import json
 import re
 import shutil
@@ -9,8 +10,8 @@ import pytest
 import launch
 from experiments import codes, diagnoses, files, records
 from experiments.diagnose import __main__ as command
-from experiments.diagnose import inside
-from experiments.report import gathered, page
+from experiments.diagnose import diagnosis, inside, look
+from experiments.report import diagnosed, gathered, page
 from experiments.running import screen
 from experiments.training import trained
 from tests.experiments.report.test_page import Reader
@@ -108,6 +109,22 @@ def test_the_report_shows_it(run):
     assert "<svg" in card[: card.index("</article>")]
 
 
+def test_the_report_lists_what_the_last_look_found(run, tmp_path):
+    """The diagnosis is of another step, and found nothing."""
+    shutil.copytree(run, tmp_path / run.name)
+    metrics, kept = tmp_path / run.name / "seed-0" / "metrics.jsonl", diagnoses.path(tmp_path / run.name, 0)
+    changed = records.read(metrics)
+    changed[-1]["findings"] = ["Layer 0 does as it likes."]
+    assert changed[-1]["split"] == records.LOOK
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    found = diagnoses.read(kept)
+    found["look"]["findings"] = []
+    files.write_json(kept, found)
+    said = " ".join(" ".join(Reader(page.html(gathered.gather([tmp_path]), "Ours")).text).split())
+    assert "1 finding" in said and "Seed 0 at step 20, the last look while it trained:" in said
+    assert "Layer 0 does as it likes." in said and "Nothing stands out." in said
+
+
 def test_the_command_diagnoses_a_text(run, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert command.main([str(run), "--text=1 2 3 4 5 6 7 8 9", f"--out={out}"]) == 0
@@ -126,8 +143,47 @@ def test_a_word_in_two_texts(run, tmp_path, capsys):
     assert "“2” in “1 2 3 4” and in “4 3 2 1”" in said and "| layer | head | query | key |" in said
     same = ["--text=1 2 3 4", "--other=1 2 3 4", "--word=3", f"--out={tmp_path}/page.html"]
     assert command.main([str(run), *same]) == 0
-    (row,) = re.findall(r"^\| 0 \| 0 \| (1\.000) \| (1\.000) \|$", capsys.readouterr().out, re.MULTILINE)
-    assert row == ("1.000", "1.000")
+    said = capsys.readouterr().out
+    (row,) = re.findall(r"^\| 0 \| 0 \| (1\.000) \| (1\.000) \|$", said, re.MULTILINE)
+    assert row == ("1.000", "1.000") and diagnosed.SAME in said
+    read = Reader((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert html.escape(diagnosed.SAME) in html.escape("".join(read.text))
+
+
+def test_texts_that_differ_before_the_word_are_not_called_the_same(run, tmp_path, capsys):
+    texts = ["--text=5 2 3 4", "--other=6 2 3 4", "--word=2", f"--out={tmp_path}/page.html"]
+    assert command.main([str(run), *texts]) == 0
+    assert diagnosed.SAME not in capsys.readouterr().out
+
+
+def test_a_word_is_sought_before_anything_is_computed(run, tmp_path, monkeypatch):
+    def computed(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(inside, "of", computed)
+    words = ["--text=1 2", "--other=1", "--word=9", f"--out={tmp_path}/page.html"]
+    assert command.main([str(run), *words]) == 2
+
+
+def test_the_terminal_says_what_is_looked_at(run, tmp_path, capsys):
+    assert command.main([str(run), f"--out={tmp_path}/page.html"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("full on recall, seed 0, step ")
+    assert "Of 12 validation items of 16 tokens each" in said and "before training; the head of" in said
+    assert "Norm of the gradient by part" in said and "Trained by " in said
+
+
+def test_learned_positions_say_how_long_a_text_may_be(run):
+    model = trained.load(run)
+    assert diagnosis.longest(model) == look.TOKENS
+    with model.config.unlocked():
+        model.config.model.positions = "learned"
+    assert diagnosis.longest(model) == 24
+
+
+def test_a_model_that_is_not_trained_is_not_called_sound():
+    assert diagnosed.findings({"step": 0, "findings": []}) == [diagnosed.UNTRAINED]
+    assert diagnosed.findings({"step": 1, "findings": []}) == [diagnosed.NOTHING]
 
 
 @pytest.mark.parametrize(
@@ -135,8 +191,10 @@ def test_a_word_in_two_texts(run, tmp_path, capsys):
     [
         (["--text="], "text has 0 tokens"),
         (["--text=17 x"], "must be numbers below 16"),
-        (["--text=1 2", "--other=1", "--word=9"], "word '9' is not in '1 2'"),
-        (["--text=1", "--other=1", "--word="], "word '' is not in '1'"),
+        (["--text=1 2", "--other=1", "--word=9"], "word '9' is not in text"),
+        (["--text=1 2", "--other=1", "--word=2"], "word '2' is not in other"),
+        (["--text=1", "--other=1", "--word="], "word has 0 tokens"),
+        (["--text=1", "--other=", "--word=1"], "other has 0 tokens; it must have 1 to 1024"),
         (["--seed=5"], "no trained parameters of seed 5; it has those of seeds: 0"),
     ],
 )
