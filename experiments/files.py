@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 PARTIAL = ".partial"  # ends the name of a file that is being written
+GREATEST = 1e100  # that a number in JSON must be below
 LEAST_FILES = 100  # that must be possible before several are written
 
 
@@ -117,12 +118,34 @@ def read_json(path: Path) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """Raises ValueError for what is no JSON, as NaN is none, or nested too deeply."""
+    """Raises ValueError for what is no JSON, as NaN is none, nested too deeply, or too great a number."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_int=_whole, parse_float=_real)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
+def printable(value: Any) -> Any:
+    """JSON in which a half of a character, as names of files may hold, is its number: no page can hold it."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {printable(name): printable(item) for name, item in value.items()}
+    return [printable(item) for item in value] if isinstance(value, list) else value
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number")
+
+
+def _whole(digits: str) -> int:
+    _real(digits)
+    return int(digits)
+
+
+def _real(digits: str) -> float:
+    # Squares of what is greater are infinite, and no picture has room for them.
+    if not abs(value := float(digits)) < GREATEST:
+        shown = digits if len(digits) <= 24 else f"{digits[:20]}..."
+        raise ValueError(f"{shown} is not accepted; numbers are below {GREATEST:g}")
+    return value

@@ -45,7 +45,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     if not isinstance(record, dict):
         raise ValueError(f"{folder / RECORD} is not a record")
     # Other schemas are not looked into.
-    if record.get("schema") == SCHEMA and (wrong := shape.wrong(record, shape.RECORD)):
+    if record.get("schema") == SCHEMA and (wrong := shape.wrong_record(record)):
         raise ValueError(f"{folder / RECORD} is not a record: {wrong}")
     return record
 
@@ -63,7 +63,7 @@ def demanded(path: Path) -> Record:
         raise ValueError(f"there is no {RECORD} in {folder}")
     if record.get("schema") != SCHEMA:
         raise ValueError(f"{folder} has a record of schema {record.get('schema')}, not {SCHEMA}")
-    return record
+    return files.printable(record)
 
 
 def find(workdir: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
@@ -76,7 +76,7 @@ def find(workdir: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
             complaints.append(str(error))
         else:
             if record is not None:
-                found.append((path.parent, record))
+                found.append((path.parent, files.printable(record)))
     return found, complaints
 
 

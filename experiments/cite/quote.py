@@ -14,6 +14,8 @@ def refusal(record: Record) -> str | None:
         changed = (record["provenance"]["git"] or {}).get("status", [])
         files = f" ({', '.join(line.strip() for line in changed)})" if changed else ""
         return f"not citable: {'; '.join(record['not_citable'])}{files}"
+    if record["provenance"]["git"] is None:
+        return "not citable: its code is not known by a commit"
     if not compare.scores(record, record["task"]["primary"]):
         return f"has no test score: {compare.result(record)}"
     return None

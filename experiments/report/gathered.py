@@ -57,7 +57,7 @@ def gather(folders: list[Path]) -> Found:
 
 def _read(read: Callable[[Path], dict[str, Any]], path: Path, complaints: list[str]) -> dict[str, Any] | None:
     try:
-        return read(path)
+        return files.printable(read(path))
     except (OSError, ValueError) as error:
         complaints.append(str(error))
         return None

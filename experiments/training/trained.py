@@ -35,8 +35,11 @@ def load(folder: Path, seed: int | None = None) -> Trained:
     trained on, cannot be had. Other code than the record's is not refused, if it knows the same parameters.
     """
     record = records.demanded(folder)
-    config = settings.recorded(record["config"])
-    task = settings.task(config)
+    try:
+        config = settings.recorded(record["config"])
+        task = settings.task(config)
+    except (KeyError, AttributeError, TypeError) as error:
+        raise ValueError(f"{folder}: its config is not whole: {error}") from error
     kept = {int(name): step for name, entry in record["seeds"].items() if (step := _step(entry)) is not None}
     ended = {name for name in kept if record["seeds"][str(name)]["outcome"] == records.FINISHED}
     chosen = min(ended or kept, default=None) if seed is None else seed

@@ -71,3 +71,13 @@ def test_what_cannot_be_written_is_named_as_it_was_given(tmp_path, monkeypatch):
 def test_a_name_may_be_as_long_as_names_are(tmp_path):
     files.write(tmp_path / ("n" * 250), "x")
     assert names(tmp_path) == ["n" * 250]
+
+
+@pytest.mark.parametrize("digits", ["1" + 400 * "0", "-1e400", "1" + 5000 * "0", "1e200"])
+def test_a_number_beyond_what_is_measured_is_refused(digits):
+    with pytest.raises(ValueError, match=r"is not accepted; numbers are below 1e\+100"):
+        files.parsed(f'{{"a": [{digits}]}}')
+
+
+def test_half_a_character_is_printed_as_its_number():
+    assert files.printable({"\ud800": ["a\udcff", "早", 1, None]}) == {"\\ud800": ["a\\udcff", "早", 1, None]}

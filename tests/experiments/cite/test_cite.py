@@ -69,6 +69,12 @@ def test_what_must_not_be_quoted_says_why(tmp_path, capsys):
     assert "not citable: the working tree differed from its commit (M attention/window.py)" in error
 
 
+def test_what_has_no_commit_is_not_quoted():
+    record = files.read_json(result("window128"))
+    record["provenance"]["git"] = None
+    assert "not known by a commit" in str(quote.refusal(record))
+
+
 def test_what_has_no_score_is_not_quoted(tmp_path, capsys):
     record = copy.deepcopy(files.read_json(result("window128")))
     record["seeds"] = {"0": {"outcome": "diverged"}}

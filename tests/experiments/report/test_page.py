@@ -231,3 +231,17 @@ def test_budgets_are_judged_by_what_needs_more():
     found = {each.budget: each.take for each in advice.advices([record], [])}
     assert "nothing that was measured can be trained: `full` (5 GiB)" in found[4][0]
     assert "memory decides nothing" in found[8][0] and found[8][-1] == "Quality was not measured."
+
+
+def test_one_file_that_is_none_does_not_take_the_others_with_it(tmp_path, capsys):
+    put(tmp_path, window128())
+    half = window128() | {"name": "half", "reason": "\ud800"}
+    put(tmp_path, half)
+    wrong = window128() | {"name": "wrong"}
+    del wrong["provenance"]["packages"]["jax"]
+    put(tmp_path, wrong)
+    assert command.main([str(tmp_path), f"--out={tmp_path}/page.html"]) == 0
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("not read: ") and told.endswith("there is no provenance.packages.jax")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"half-{half['identity']}" in text and "packages.jax" in text
