@@ -130,7 +130,7 @@ def _rows(group: list[Record]) -> Rows:
 
 def _values(row: dict[int, Record], value: Callable[[Record], float | None]) -> Values:
     found = {length: value(row[length]) for length in sorted(row)}
-    return {length: number for length, number in found.items() if number}
+    return {length: float(number) for length, number in found.items() if number}
 
 
 def _cell(record: Record | None, value: float | None, shown: Callable[[float], str]) -> str:

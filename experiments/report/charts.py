@@ -58,7 +58,7 @@ def quality(group: list[Record], cost: Cost) -> Chart | None:
     for record in group:
         score, value = compare.interval(list(compare.scores(record, metric).values())), cost.of(record)
         if score["mean"] is not None and value:
-            points.append((record, value, score))
+            points.append((record, float(value), score))
     if not points:
         return None
     metric_name = metric.replace("_", " ")

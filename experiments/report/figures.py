@@ -10,6 +10,9 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter
 
 import attention
 from experiments import files, records
@@ -40,6 +43,7 @@ def results(folder: Path, path: Path) -> None:
     for panel in panels:
         panel.set_axis_off()
     path.parent.mkdir(parents=True, exist_ok=True)
+    literal(figure)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
@@ -49,6 +53,7 @@ def longest(record: dict[str, Any], path: Path) -> None:
     count = len(record["longest"])
     figure, axes = plt.subplots(figsize=(max(5.5, 1.1 * count), 4.2), layout="constrained")
     draw_longest(axes, record)
+    literal(figure)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
@@ -101,6 +106,17 @@ def _time_by_length(axes: Axes, path: Path) -> None:
         title="time by length, batch 1, 8 heads of 64",
     )
     axes.legend(fontsize=8)
+
+
+def literal(figure: Figure) -> None:
+    """Take a dollar for a dollar, since names come from records. Numbers at ticks may be formulas."""
+    for axes in figure.axes:
+        for text in axes.findobj(Text, include_self=False):
+            text.set_parse_math(False)  # pyright: ignore[reportAttributeAccessIssue]
+        for axis in (axes.xaxis, axes.yaxis):
+            named = isinstance(axis.get_major_formatter(), FixedFormatter)
+            for text in axis.get_ticklabels(which="both"):
+                text.set_parse_math(not named)
 
 
 def style(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ def exponent(lengths: list[int], values: list[float]) -> float | None:
     """Slope of log value against log length, None below three points."""
     if len(lengths) < 3:
         return None
-    return float(np.polyfit(np.log(lengths), np.log(values), 1)[0])
+    return float(np.polyfit(np.log(np.array(lengths, float)), np.log(values), 1)[0])
 
 
 def crossover(ours: dict[int, float], theirs: dict[int, float]) -> str:

@@ -40,8 +40,6 @@ def heatmap(tokens: list[str], weights: list[list[float]], title: str) -> Chart:
         axes.set_xticks(range(len(words)), words, fontsize=size, rotation=turned)
         axes.set_yticks(range(len(words)), words, fontsize=size)
         axes.set(xlabel="key", ylabel="query", title=title)
-        for text in (axes.title, *axes.get_xticklabels(), *axes.get_yticklabels()):
-            text.set_parse_math(False)  # a token may be a dollar
         scale = "from -1 to 1" if signed else "from 0 to 1, by the square root"
         bar = figure.add_axes((0.84, 0.22, 0.03, 0.6))
         figure.colorbar(image, cax=bar, label=f"weight, {scale}")

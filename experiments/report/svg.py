@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from experiments import files
-from experiments.report import fonts
+from experiments.report import figures, fonts
 from experiments.report.charts import Chart
 
 # Colours that stand for the page's own, whatever they are; nothing else is drawn in them.
@@ -53,6 +53,7 @@ def _drawn(chart: Chart, style: dict[str, Any]) -> Iterator[Figure]:
         figure, axes = plt.subplots(figsize=chart.size, layout="constrained")
         try:
             chart.draw(axes)
+            figures.literal(figure)
             with warnings.catch_warnings():
                 # Of characters that no font here has: in a page the reader's fonts draw them.
                 warnings.filterwarnings("ignore", r"Glyph .* missing from")

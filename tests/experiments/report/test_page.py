@@ -245,3 +245,28 @@ def test_one_file_that_is_none_does_not_take_the_others_with_it(tmp_path, capsys
     assert told.startswith("not read: ") and told.endswith("there is no provenance.packages.jax")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"half-{half['identity']}" in text and "packages.jax" in text
+
+
+def test_a_dollar_in_a_name_is_a_dollar(tmp_path):
+    named = window128()
+    named["attention"]["text"] = "$x^$"
+    named["task"]["primary"] = "$y_$"
+    named["seeds"]["0"]["test"]["$y_$"] = 1.0
+    put(tmp_path, named)
+    for length in (1024, 4096):
+        made = by_length("full", length, GIB * length, 1.0)
+        made["attention"]["text"] = "$z^$"
+        put(tmp_path, made)
+    text = page.html(gathered.gather([tmp_path]), "Ours")
+    assert "$x^$</text>" in text and ">$z^$" in text and r">$\mathdefault" not in text
+
+
+def test_numbers_of_any_size_are_drawn(tmp_path):
+    for number in (1, 2, 3):
+        put(tmp_path, by_length("full", 10 ** (30 * number), 10 ** (33 * number), 10.0 ** (33 * number)))
+    great = window128()
+    great["memory"]["training_step"]["total"] = 10**99
+    great["seeds"]["0"]["test"][great["task"]["primary"]] = -(10**99)
+    put(tmp_path, great)
+    found = gathered.gather([tmp_path])
+    assert not found.complaints and "<svg" in page.html(found, "Ours")
