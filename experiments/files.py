@@ -110,7 +110,9 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Raises FileNotFoundError, or ValueError that names the file if it is no JSON."""
+    """Raises FileNotFoundError, or another OSError, or ValueError that names the file if it is no JSON."""
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would never end
+        raise ValueError(f"{path} is no file")
     try:
         return parsed(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -58,6 +58,8 @@ def folder_of(path: Path) -> Path:
 def demanded(path: Path) -> Record:
     """The record of a run, by its folder or file. Raises OSError or ValueError, naming it, without one."""
     folder = folder_of(path)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{path} is no run: a run is a folder, or its {RECORD}")
     record = read_record(folder)
     if record is None:
         raise ValueError(f"there is no {RECORD} in {folder}")
@@ -69,7 +71,8 @@ def demanded(path: Path) -> Record:
 def find(workdir: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
     """Every run's folder in `workdir` with its record, and a line for each one that cannot be read."""
     found, complaints = [], []
-    for path in sorted(workdir.glob(f"*/{RECORD}")):
+    folders = sorted(workdir.glob("*/"))  # a link that leads nowhere would be left out with its name
+    for path in (folder / RECORD for folder in folders if os.path.lexists(folder / RECORD)):
         try:
             record = read_record(path.parent)
         except (OSError, ValueError) as error:

@@ -33,10 +33,12 @@ class Found:
 def gather(folders: list[Path]) -> Found:
     """What is in folders that hold runs. Raises ValueError for one that is no folder, or where nothing is."""
     runs, plans, complaints, kept = [], [], [], {}
-    for folder in folders:
+    for folder in _distinct(folders):
         if not folder.is_dir():
             raise ValueError(f"{folder} is no folder")
         found, wrong = records.find(folder)
+        known = {path.resolve() for path, _ in runs}
+        found = [(path, record) for path, record in found if path.resolve() not in known]
         for path, record in found:
             if record.get("schema") == records.SCHEMA:
                 runs.append((path, record))
@@ -51,8 +53,14 @@ def gather(folders: list[Path]) -> Found:
         every = [_read(_plan, path, complaints) for path in sorted((folder / PLANS).glob("*.json"))]
         plans += [plan for plan in every if plan is not None]
     if not runs and not plans:
-        raise ValueError(f"no run is in {', '.join(map(str, folders))}")
+        told = "; ".join([f"no run is in {', '.join(map(str, folders))}", *complaints])
+        raise ValueError(told)
     return Found(runs, plans, complaints, kept)
+
+
+def _distinct(folders: list[Path]) -> list[Path]:
+    """Each folder once, however it is named."""
+    return list({folder.resolve(): folder for folder in reversed(folders)}.values())[::-1]
 
 
 def _read(read: Callable[[Path], dict[str, Any]], path: Path, complaints: list[str]) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """Records are atomic and plain JSON; the course of a run survives a cut and a rewind."""
 
 import json
+import os
 
 import jax.numpy as jnp
 import numpy as np
@@ -135,3 +136,19 @@ def test_a_record_without_its_parts_is_named(tmp_path, text, words):
     (tmp_path / "run" / "record.json").write_text(text)
     found, (complaint,) = records.find(tmp_path)
     assert not found and complaint.startswith(f"{tmp_path / 'run' / 'record.json'} {words}")
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path):
+    for name in ("pipe", "loop"):
+        (tmp_path / name).mkdir()
+    os.mkfifo(tmp_path / "pipe" / "record.json")
+    (tmp_path / "loop" / "record.json").symlink_to(tmp_path / "loop" / "record.json")
+    found, complaints = records.find(tmp_path)
+    assert not found and len(complaints) == 2
+    assert "loop/record.json" in complaints[0] and complaints[1].endswith("pipe/record.json is no file")
+
+
+def test_a_file_is_no_run(tmp_path):
+    (tmp_path / "launch.py").write_text("")
+    with pytest.raises(ValueError, match=r"launch\.py is no run: a run is a folder, or its record\.json"):
+        records.demanded(tmp_path / "launch.py")

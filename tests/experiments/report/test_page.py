@@ -270,3 +270,17 @@ def test_numbers_of_any_size_are_drawn(tmp_path):
     put(tmp_path, great)
     found = gathered.gather([tmp_path])
     assert not found.complaints and "<svg" in page.html(found, "Ours")
+
+
+def test_a_run_counts_once_however_often_it_is_named(tmp_path):
+    put(tmp_path, window128())
+    (tmp_path / "link").symlink_to(tmp_path)
+    found = gathered.gather([tmp_path, tmp_path / "link", tmp_path / "."])
+    assert len(found.runs) == 1
+
+
+def test_where_only_a_broken_record_is_it_is_named(tmp_path, capsys):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / records.RECORD).write_text("{")
+    assert command.main([str(tmp_path), f"--out={tmp_path}/page.html"]) == 2
+    assert "broken/record.json is not JSON" in capsys.readouterr().err
