@@ -47,6 +47,10 @@ class Interrupts:
 
 
 def end_with_the_reader() -> None:
-    """Of a command that prints at its end: `| head` ends it, as it ends others, without a word."""
+    """Of a command that only reads and prints: `| head` and Ctrl-C end it at once and without a word.
+
+    Called before what takes long to import.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -10,9 +10,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from experiments.interrupt import end_with_the_reader
+
+if __name__ == "__main__":
+    end_with_the_reader()
+
 from experiments import codes, records
 from experiments.cite import quote
-from experiments.interrupt import end_with_the_reader
 
 
 def main(arguments: list[str]) -> int:
@@ -37,5 +41,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    end_with_the_reader()
     sys.exit(main(sys.argv[1:]))

@@ -16,9 +16,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from experiments.interrupt import end_with_the_reader
+
+if __name__ == "__main__":
+    end_with_the_reader()
+
 from experiments import codes, files
 from experiments.diagnose.diagnosis import Word, diagnosis, write
-from experiments.interrupt import end_with_the_reader
 from experiments.report import diagnosed, page, tables
 from experiments.training import trained
 from experiments.training.checkpoint import DamagedError
@@ -42,13 +46,17 @@ def main(arguments: list[str]) -> int:
     try:
         model = trained.load(options.run, options.seed)
         found = diagnosis(model, text, None if word is None else Word(word, text, other))
-        files.write(options.out, page.diagnosis_html(found))
-        kept = write(options.run, found)
     except (OSError, ValueError, DamagedError) as error:
         print(f"diagnose: {error}", file=sys.stderr)
         return codes.WRONG_USE
-    print("\n".join(_lines(found)))
-    print(f"{options.out}\n{kept}")
+    print("\n".join(_lines(found)))  # before what may fail: it took long to find
+    try:
+        files.write(options.out, page.diagnosis_html(found))
+        print(options.out)
+        print(write(options.run, found))
+    except OSError as error:
+        print(f"diagnose: not kept: {error}", file=sys.stderr)
+        return codes.WRONG_USE
     return codes.DONE
 
 
@@ -62,5 +70,4 @@ def _lines(found: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    end_with_the_reader()
     sys.exit(main(sys.argv[1:]))

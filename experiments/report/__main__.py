@@ -11,8 +11,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from experiments import codes, files
 from experiments.interrupt import end_with_the_reader
+
+if __name__ == "__main__":
+    end_with_the_reader()
+
+from experiments import codes, files
 from experiments.report import page
 from experiments.report.export import export
 from experiments.report.gathered import gather
@@ -44,5 +48,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    end_with_the_reader()
     sys.exit(main(sys.argv[1:]))

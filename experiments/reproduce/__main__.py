@@ -10,8 +10,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from experiments import codes, records
 from experiments.interrupt import end_with_the_reader
+
+if __name__ == "__main__":
+    end_with_the_reader()
+
+from experiments import codes, records
 from experiments.reproduce.agreement import APART, agreement
 from experiments.reproduce.steps import steps
 
@@ -38,5 +42,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    end_with_the_reader()
     sys.exit(main(sys.argv[1:]))

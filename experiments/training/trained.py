@@ -51,6 +51,11 @@ def load(folder: Path, seed: int | None = None) -> Trained:
         if here != record["task"][name]:
             raise ValueError(f"{folder}: the data's {name} was {record['task'][name]}, and is {here}")
     group = next((tuple(group) for group in record["groups"] if chosen in group), (chosen,))
+    if kept[chosen] not in checkpoint.steps(checkpoints(folder, group)):
+        raise ValueError(
+            f"{folder} has no checkpoint of step {kept[chosen]} of seed {chosen}: where records alone "
+            f"were kept, train it again, by the lines of python -m experiments.reproduce {folder}"
+        )
     abstract: Any = program.abstract_state(config, task, len(group))
     state = checkpoint.restore(checkpoints(folder, group), kept[chosen], abstract).state
     params = jax.tree.map(lambda leaf: leaf[group.index(chosen)], state.evaluated)

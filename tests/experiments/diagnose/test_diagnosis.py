@@ -234,3 +234,21 @@ def test_a_trained_model_is_had_back(run):
     model = trained.load(run)
     assert (model.seed, model.step) == (0, files.read_json(run / records.RECORD)["seeds"]["0"]["best_step"])
     assert model.config.attention.name == "full" and model.task.length == 16
+
+
+def test_what_cannot_be_kept_is_told_first(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / run.name)
+    shutil.rmtree(tmp_path / run.name / diagnoses.FOLDER)
+    (tmp_path / run.name / diagnoses.FOLDER).write_text("in the way")
+    assert command.main([str(tmp_path / run.name), f"--out={tmp_path}/page.html"]) == 2
+    said, told = capsys.readouterr()
+    assert "| layer | head |" in said and str(tmp_path / "page.html") in said
+    assert told.startswith("diagnose: not kept: ") and told.count("\n") == 1
+
+
+def test_a_record_alone_says_how_to_have_the_model(run, tmp_path, capsys):
+    (tmp_path / "kept").mkdir()
+    shutil.copy(run / records.RECORD, tmp_path / "kept")
+    assert command.main([str(tmp_path / "kept")]) == 2
+    told = capsys.readouterr().err
+    assert "has no checkpoint of step" in told and f"experiments.reproduce {tmp_path}/kept" in told
