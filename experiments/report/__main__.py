@@ -32,6 +32,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--title", default="Attention, side by side", help="of the page")
     parser.add_argument("--export", type=Path, help="folder for tables and pictures")
     options = parser.parse_args(arguments)
+    if options.title != files.printable(options.title):
+        parser.error(f"--title {options.title!r} is no text: it has bytes that are not UTF-8")
     try:
         found = gather(options.folders)
         files.write(options.out, page.html(found, options.title))

@@ -45,7 +45,8 @@ def gather(folders: list[Path]) -> Found:
             else:
                 wrong.append(f"{path} has a record of schema {record.get('schema')}, not {records.SCHEMA}")
         complaints += wrong
-        for path, _ in found:
+        for path, record in found:
+            complaints += _damaged(path, record)
             own = [
                 _read(diagnoses.read, x, complaints) for x in sorted((path / diagnoses.FOLDER).glob("*.json"))
             ]
@@ -56,6 +57,17 @@ def gather(folders: list[Path]) -> Found:
         told = "; ".join([f"no run is in {', '.join(map(str, folders))}", *complaints])
         raise ValueError(told)
     return Found(runs, plans, complaints, kept)
+
+
+def _damaged(path: Path, record: Record) -> list[str]:
+    """A line for each seed whose metrics cannot be read: curves and looks do without them."""
+    complaints = []
+    for seed in record["seeds"] if record.get("schema") == records.SCHEMA else ():
+        try:
+            records.read(path / f"seed-{seed}" / "metrics.jsonl")
+        except (OSError, ValueError) as error:
+            complaints.append(str(error))
+    return complaints
 
 
 def _distinct(folders: list[Path]) -> list[Path]:
