@@ -6,7 +6,9 @@ from experiments.report.best import best
 
 SPECIAL = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
+    # BibTeX counts braces, also those after a backslash.
+    "{": r"{\textbraceleft}", "}": r"{\textbraceright}",
+    **{character: f"\\{character}" for character in "&%$#_"},
 }  # fmt: skip
 COSTS = ("step ms", "temps", "in use", "FLOPs/step", "params")
 

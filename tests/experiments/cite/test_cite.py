@@ -109,3 +109,15 @@ def test_a_reader_that_stops_is_no_error():
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+def test_the_example_in_the_readme_is_what_is_printed():
+    text = (provenance.ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"\n> {quote.sentence(files.read_json(result('recall-window')))}\n" in text
+
+
+def test_a_brace_in_a_name_closes_nothing():
+    record = files.read_json(result("recall-window"))
+    record["attention"]["text"] = "mine{"
+    made = quote.bibtex(record)
+    assert made.count("{") == made.count("}") and r"mine{\textbraceleft}" in made
