@@ -26,7 +26,8 @@ def told(name: str) -> str:
     now = kept["code_sha256"] == provenance.code_sha256(JUDGED)
     code = "the code as it is here" if now else f"commit {kept['commit']}; the code has changed since"
     laws = ", ".join(sorted(whole, key=int)) or "none"
-    sentences = [f"Laws kept: {laws} ({passed} checks, {skipped} not asked of it), by {code}."]
+    kept_laws = f"Laws kept (section 3 of docs/design.md says what they are): {laws}"
+    sentences = [f"{kept_laws} ({passed} checks, {skipped} not asked of it), by {code}."]
     if broken:
         each = (f"{law} ({broken[law]['failed']} failed)" for law in sorted(broken, key=int))
         sentences.append(f"Laws broken: {', '.join(each)}.")

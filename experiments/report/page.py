@@ -82,13 +82,14 @@ def _rendered(template: str, title: str, of: str, parts: dict[str, Any]) -> str:
     environment.filters["code"] = code
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes")
     style, script = ((WEB / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
-    return environment.get_template(template).render(
+    text = environment.get_template(template).render(
         parts,
         title=title,
         style=Markup(style),
         script=Markup(script),
         made=" ".join(filter(None, ("Made", now, of, "by attention-bench."))),
     )
+    return svg.apart(text)
 
 
 SECTIONS = (

@@ -3,6 +3,7 @@
 import contextlib
 import html
 import io
+import itertools
 import re
 import warnings
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ IN_PAGE: dict[str, Any] = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     **dict.fromkeys(("grid.color", "legend.edgecolor"), LINE),
 }
+TAG, NAMED = re.compile(r"<[^>]*>"), re.compile(r"""(\bid="|href="#|url\(#)""")
 NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
@@ -86,6 +88,17 @@ def inline(chart: Chart) -> str:
     told = f"<title>{html.escape(chart.title)}</title><desc>{html.escape(chart.told)}</desc>"
     label = html.escape(f"{chart.title}. {chart.told}")
     return f'{head} role="img" aria-label="{label}">{told}{body}'
+
+
+def apart(page: str) -> str:
+    """A page whose charts have each its own identifiers: matplotlib gives every figure the same."""
+    numbers = itertools.count(1)
+
+    def numbered(chart: re.Match[str]) -> str:
+        own = rf"\g<1>chart-{next(numbers)}-"
+        return TAG.sub(lambda tag: NAMED.sub(own, tag[0]), chart[0])
+
+    return re.sub(r"<svg\b.*?</svg>", numbered, page, flags=re.DOTALL)
 
 
 def save(chart: Chart, folder: Path, name: str) -> list[Path]:

@@ -26,8 +26,11 @@ for (const table of document.querySelectorAll("table.sortable"))
     });
   });
 
+function named(hash) {
+  try { return document.getElementById(decodeURIComponent(hash)); } catch { return null; }  // a torn link
+}
 function open() {  // a run's details, when its link is followed
-  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = location.hash && named(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) target.open = true;
 }
 addEventListener("hashchange", open);

@@ -119,8 +119,15 @@ def test_it_is_whole_and_needs_nothing_beside_it(text):
 def test_every_link_leads_somewhere_and_no_name_is_given_twice(text):
     elements = Reader(text).elements
     ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
-    own = [each for each in ids if not re.match(r"(figure|axes|patch|text|line2d|xtick|ytick|.*_)\d*", each)]
-    assert len(own) == len(set(own))
+    assert len(ids) == len(set(ids))
+    used = {
+        name
+        for tag, a in elements
+        for value in a.values()
+        for name in re.findall(r"url\(#([^)]*)\)", value or "")
+    }
+    used |= {a["xlink:href"][1:] for _, a in elements if a.get("xlink:href", "").startswith("#")}
+    assert used and used <= set(ids)
     links = {attributes["href"][1:] for tag, attributes in elements if tag == "a"}
     assert links <= set(ids), links - set(ids)
 
@@ -284,3 +291,19 @@ def test_where_only_a_broken_record_is_it_is_named(tmp_path, capsys):
     (tmp_path / "broken" / records.RECORD).write_text("{")
     assert command.main([str(tmp_path), f"--out={tmp_path}/page.html"]) == 2
     assert "broken/record.json is not JSON" in capsys.readouterr().err
+
+
+def test_damaged_metrics_are_named(tmp_path):
+    made = window128()
+    put(tmp_path, made)
+    seed = tmp_path / f"{made['name']}-{made['identity']}" / "seed-0"
+    seed.mkdir()
+    (seed / "metrics.jsonl").write_text("{}\n")
+    (told,) = gathered.gather([tmp_path]).complaints
+    assert "seed-0/metrics.jsonl:1 has no step" in told
+
+
+def test_a_title_that_is_no_text_is_named(runs, capsys):
+    with pytest.raises(SystemExit):
+        command.main([str(runs), "--title=a\udcff"])
+    assert "--title 'a\\udcff' is no text" in capsys.readouterr().err
