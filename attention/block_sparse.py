@@ -87,13 +87,11 @@ class BlockSparse(SoftmaxAttention):
     def flops(
         self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
     ) -> Flops:
-        position = np.arange(query_length, dtype=np.int64) + (key_length - query_length)
-        size = self._size(query_length, key_length)
-        block, pairs = position // size, 0
+        size, first, pairs = self._size(query_length, key_length), key_length - query_length, 0
         num_blocks = -(-key_length // size)
-        for i in np.unique(block):
-            own = position[block == i]
-            for j in self._seen(int(i), num_blocks, causal):
+        for i in range(first // size, num_blocks):
+            own = np.arange(max(i * size, first), min((i + 1) * size, key_length), dtype=np.int64)
+            for j in self._seen(i, num_blocks, causal):
                 end = min((j + 1) * size, key_length)
                 last = np.minimum(own, end - 1) if causal else np.full_like(own, end - 1)
                 pairs += int(np.maximum(last - j * size + 1, 0).sum())

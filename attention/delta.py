@@ -11,7 +11,7 @@ from jax import lax
 
 from attention.check import check_count, check_field, check_positive
 from attention.interface import Attention, Capabilities, Flops, Limit
-from attention.operands import unit, wide
+from attention.operands import unit, wide, zeroed
 from attention.state import DEFAULT_BLOCK, blocks, causal_share, faded, forgetting, repeated, within
 
 
@@ -87,7 +87,7 @@ class Delta(Attention):
         decay = forgetting(gates[..., 0], self.gate_temperature, mask) if self.gated else None
         block = self.query_block or DEFAULT_BLOCK
         output = delta_rule(unit(query), unit(key), value, write, decay, block)
-        return output if mask.query_valid is None else jnp.where(mask.query_valid[..., None, None], output, 0)
+        return zeroed(output, mask.query_valid)
 
 
 class _Writes(NamedTuple):

@@ -4,11 +4,9 @@ import dataclasses
 import math
 from typing import ClassVar
 
-import jax.numpy as jnp
-
 from attention.check import check_count, check_positive
 from attention.interface import Attention, Capabilities, Limit
-from attention.operands import wide
+from attention.operands import wide, zeroed
 from attention.state import DEFAULT_BLOCK, decayed_flops, decayed_sums, forgetting, repeated
 
 
@@ -71,4 +69,4 @@ class GatedLinear(Attention):
         decay = forgetting(wide(gates[..., 0]), self.gate_temperature, mask)
         key, value = (repeated(wide(x), num_heads) for x in (key, value))
         output = decayed_sums(wide(query) * scale, key, value, decay, self.query_block or DEFAULT_BLOCK)
-        return output if mask.query_valid is None else jnp.where(mask.query_valid[..., None, None], output, 0)
+        return zeroed(output, mask.query_valid)

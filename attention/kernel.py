@@ -6,7 +6,6 @@ al. 2020, eq. 4-7). Rows sum to 1: the denominator is the numerator for values o
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -97,15 +96,3 @@ def kernel_flops(
         products += length * num_heads * min(block, length) * (num_features + value_dim + 1)
     forward = 2 * batch * products
     return Flops(forward, 3 * forward if causal else 2 * forward)
-
-
-def features_of(name: str, x: Float[Array, "... H"]) -> Float[Array, "... H"]:
-    """The feature map `name`, element by element or over the head's width."""
-    return FEATURES[name](x) + FLOOR
-
-
-FEATURES = {
-    "elu": lambda x: jax.nn.elu(x) + 1,  # Katharopoulos et al. 2020, eq. 7
-    "relu": jax.nn.relu,  # Kasai et al. 2021, without their projection
-    "softmax": lambda x: jax.nn.softmax(x, axis=-1),  # over the head's width, of queries as of keys
-}

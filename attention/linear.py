@@ -4,11 +4,19 @@ import dataclasses
 import math
 from typing import ClassVar
 
+import jax
+
 from attention.check import check_choice, check_count
 from attention.interface import Attention, Capabilities, Flops, Limit
-from attention.kernel import FEATURES, features_of, kernel_attention, kernel_flops
+from attention.kernel import FLOOR, kernel_attention, kernel_flops
 from attention.operands import wide
 from attention.state import DEFAULT_BLOCK
+
+FEATURES = {
+    "elu": lambda x: jax.nn.elu(x) + 1,  # Katharopoulos et al. 2020, eq. 7
+    "relu": jax.nn.relu,  # Kasai et al. 2021, without their projection
+    "softmax": lambda x: jax.nn.softmax(x, axis=-1),  # over the head's width, of queries as of keys
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,5 +67,5 @@ class Linear(Attention):
         )  # fmt: skip
 
     def _call(self, query, key, value, mask, *, params, rng, gates):
-        query, key = (features_of(self.feature_map, wide(x)) for x in (query, key))
+        query, key = (FEATURES[self.feature_map](wide(x)) + FLOOR for x in (query, key))
         return kernel_attention(query, key, wide(value), mask, block=self.query_block or DEFAULT_BLOCK)

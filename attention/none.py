@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from attention.interface import Attention, Capabilities, Flops, Limit
+from attention.operands import zeroed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +45,6 @@ class Nothing(Attention):
     def _call(self, query, key, value, mask, *, params, rng, gates):
         """Of a token that is padding as a key the value is 0 already."""
         output = jnp.repeat(value, query.shape[2] // value.shape[2], axis=2)
-        if mask.query_valid is not None:
-            output = jnp.where(mask.query_valid[..., None, None], output, 0)
         if mask.query_segments is not None:
-            output = jnp.where((mask.query_segments == mask.key_segments)[..., None, None], output, 0)
-        return output
+            output = zeroed(output, mask.query_segments == mask.key_segments)
+        return zeroed(output, mask.query_valid)

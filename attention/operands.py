@@ -16,9 +16,9 @@ def operands(query, key, value, mask: Mask):
         key, value = query, jnp.repeat(value, query.shape[2] // value.shape[2], axis=2)
     query, key, value = (_at_least_one_wide(x) for x in (query, key, value))
     return (
-        _zeroed(query, mask.query_valid),
-        _zeroed(key, mask.key_valid),
-        _zeroed(value, mask.key_valid),
+        zeroed(query, mask.query_valid),
+        zeroed(key, mask.key_valid),
+        zeroed(value, mask.key_valid),
     )
 
 
@@ -29,7 +29,7 @@ def gates_of_tokens(gates, mask: Mask):
     real = mask.query_valid
     if mask.key_valid is not None and mask.key_valid.shape[1] == gates.shape[1]:
         real = real | mask.key_valid
-    return _zeroed(gates, real)
+    return zeroed(gates, real)
 
 
 def wide(x: Float[Array, "*L"]) -> Float[Array, "*L"]:
@@ -53,5 +53,6 @@ def _at_least_one_wide(array):
     return array if array.shape[-1] else jnp.zeros((*array.shape[:-1], 1), array.dtype)
 
 
-def _zeroed(array, valid):
+def zeroed(array, valid):
+    """An array B T ... of four axes, 0 where `valid` (b T, None: all are) is False."""
     return array if valid is None else jnp.where(valid[:, :, None, None], array, 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from attention.check import check_count, check_positive
 from attention.interface import Attention, Capabilities, Flops, Limit
-from attention.operands import wide
+from attention.operands import wide, zeroed
 from attention.state import DEFAULT_BLOCK, decayed_flops, decayed_sums, from_the_end, repeated
 
 
@@ -89,7 +89,7 @@ class Retention(Attention):
             query, key, value, _ = arrays  # each token's own value is in both
             output -= jnp.einsum("BTNH,BTNH->BTN", query, key)[..., None] * value
         output = output[:, length - query_length :]
-        return output if mask.query_valid is None else jnp.where(mask.query_valid[..., None, None], output, 0)
+        return zeroed(output, mask.query_valid)
 
     def _decays(self, mask, key_length: int, num_heads: int, dtype):
         """b S N."""

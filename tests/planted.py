@@ -316,7 +316,7 @@ FAULTS = (
           "jax.nn.log_sigmoid(gate) / temperature", "jax.nn.log_sigmoid(gate)",
           "laws_matter: gated_linear.gate_temperature"),
     Fault("gates of padding are read", 5, "operands.py",
-          "return _zeroed(gates, real)", "return gates", "laws_padding: law_5_appended and gated_linear"),
+          "return zeroed(gates, real)", "return gates", "laws_padding: law_5_appended and gated_linear"),
     Fault("a write forgets the one before it", 1, "delta.py",
           "system = strength * jnp.tril(alike, -1)", "system = strength * jnp.tril(alike, -2)",
           f"{CAUSAL_VALUE} and delta"),
@@ -324,5 +324,6 @@ FAULTS = (
           "each = 2 * head_dim * value_dim + min(block, length) * (head_dim + value_dim)",
           "each = 2 * head_dim * value_dim", "laws_work: law_10_work_is and retention"),
     Fault("a padded query gets its value", 1, "none.py",
-          "if mask.query_valid is not None:", "if False:", "laws_value: law_1_output and none and one_sided"),
+          "return zeroed(output, mask.query_valid)", "return output",
+          "laws_value: law_1_output and none and one_sided"),
 )  # fmt: skip
