@@ -9,7 +9,6 @@ from tests.attention.masks import positions, visible
 SETTINGS = (
     {"window_size": 3, "dilation": 4, "query_block": 4},
     {"window_size": 2, "dilation": 3, "key_block": 4, "softcap": 1.5, "temperature": 0.7, "scale": 0.9},
-    {"window_size": 9, "dilation": 1},
 )
 
 

@@ -32,7 +32,7 @@ def test_law_10_memory_grows_as_claimed_under_masks(name, kind):
         check_growth(name, [16384, 65536], kind)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.usefixtures("as_users_run")  # lowering puts descriptions of arrays into the mask
 @pytest.mark.parametrize("kind", ["plain", "appended", "packed", "placed"])
 @NAMES

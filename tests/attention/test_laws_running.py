@@ -128,39 +128,32 @@ def along(loss, query, direction):
     return jax.jvp(jax.grad(loss), (query,), (direction,))[1]
 
 
-def skip_without_gradient(loss, query):
-    if not jnp.any(jax.jit(jax.grad(loss))(query)):
-        pytest.skip("does not look at queries")
-
-
 @FIRST
 def test_second_derivatives_are_had_by_forward_mode_over_the_gradient(case):
     with jax.enable_x64(True):
         loss, query, direction = loss_and_point(case.variant, jnp.float64)
-        skip_without_gradient(loss, query)
         gradient = jax.jit(jax.grad(loss))
         ahead, back = (gradient(query + step * direction) for step in (1e-5, -1e-5))
         product = jax.jit(along, static_argnums=0)(loss, query, direction)
-        assert abs(product).max() > 0.1
+        assert abs(product).max() > 0.1 or not ahead.any()  # what does not look at queries has no gradient
         np.testing.assert_allclose(product, (ahead - back) / 2e-5, atol=1e-7)
 
 
 @FIRST
 def test_forward_mode_is_refused_by_what_has_its_own_backward(case):
     loss, query, direction = loss_and_point(case.variant)
-    skip_without_gradient(loss, query)
+    own = "custom_vjp" in str(jax.make_jaxpr(loss)(query))
     for mode in (
         lambda: jax.jvp(loss, (query,), (direction,)),
         lambda: jax.linearize(loss, query)[1](direction),
         lambda: jax.jacfwd(loss)(query),
     ):
-        if "custom_vjp" not in str(jax.make_jaxpr(loss)(query)):
+        try:
             jax.jit(mode).lower()
-            continue
-        with pytest.raises(
-            TypeError, match=r"can't apply forward-mode autodiff \(jvp\) to a custom_vjp func"
-        ):
-            jax.jit(mode).lower()
+        except TypeError as refusal:
+            assert own and "can't apply forward-mode autodiff (jvp) to a custom_vjp func" in str(refusal)
+        else:
+            assert not own or not jax.grad(loss)(query).any()  # of queries that nobody looks at
 
 
 def test_a_gradient_of_a_gradient_needs_one_tile_for_each_block():

@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.attention import loops
 
-SETTINGS = ({"query_block": 8}, {})
+SETTINGS = ({"query_block": 8},)
 
 
 def reference(variant, given, mask, choices):
