@@ -2,6 +2,8 @@
 
 from attention.block_sparse import BlockSparse
 from attention.blocks import compiling_for
+from attention.buckets import lsh_buckets
+from attention.cache import bytes_of
 from attention.delta import Delta
 from attention.dense import Dense
 from attention.dilated import Dilated
@@ -11,7 +13,7 @@ from attention.gated_linear import GatedLinear
 from attention.interface import Attention, Capabilities, Flops, Limit, Observation, SoftmaxAttention
 from attention.linear import Linear
 from attention.linformer import Linformer
-from attention.lsh import LSH, lsh_buckets
+from attention.lsh import LSH
 from attention.mask import Mask
 from attention.matrix import attention_matrix
 from attention.mean import Mean
@@ -52,6 +54,7 @@ __all__ = [
     "attend_sharded",
     "attend_with_entropy",
     "attention_matrix",
+    "bytes_of",
     "capabilities",
     "compiling_for",
     "hyperparameters",

@@ -12,6 +12,7 @@ import numpy as np
 from attention.band import band_attention
 from attention.blocks import full_blocks
 from attention.blockwise import Sides, blockwise
+from attention.cache import attend_placed, last_tokens, with_token
 from attention.check import check_count, check_softmax_fields
 from attention.cost import softmax_flops
 from attention.dropout import Dropout, for_tokens
@@ -68,7 +69,7 @@ class BlockSparse(SoftmaxAttention):
         strided = " + T / s" if self.stride else ""
         return Capabilities(
             causal=True, two_sided=True, interior_padding=False, segments=False, explicit_positions=False,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=True, equivariant=False, learned=False,
             time=f"O(T ((l + g + r) W{strided}))", memory="O(T)",
@@ -132,6 +133,21 @@ class BlockSparse(SoftmaxAttention):
         if looking_everywhere < query_length:
             parts.append(self._attend_blocks(rest[0], key, value, *rest[1:]))
         return jax.tree.map(lambda *x: jnp.concatenate(x, 1), *parts)
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return last_tokens(key, value, mask, max_length)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        cache = with_token(cache, key, value)
+        size, num_blocks = self.block_size, -(-cache.key.shape[1] // self.block_size)
+        seen = [self._seen(i, num_blocks, True) for i in range(num_blocks)]
+        table = np.full((num_blocks, max(map(len, seen))), -1)
+        for blocks, row in zip(seen, table, strict=True):
+            row[: len(blocks)] = blocks
+        block = jnp.asarray(table, jnp.int32)[(cache.length - 1) // size]
+        place = block[..., None] * size + jnp.arange(size)
+        place = place.reshape(len(place), -1)
+        return attend_placed(query, cache, place, Logits.of(self, query.shape[3]), reach=self.reach), cache
 
     def _attend_all(self, query, key, value, mask: Mask, dropout):
         blocks = full_blocks(query.shape[0] * query.shape[2], query.shape[1], key.shape[1])

@@ -140,6 +140,30 @@ def check_rng(rng: Any) -> None:
         raise ValueError(f"{accepted}, not an array of {rng.dtype} of shape {rng.shape}")
 
 
+def check_decodes(variant: Attention, max_length: Any) -> None:
+    """That it can, and for how many tokens."""
+    if not variant.capabilities.decoding:
+        raise NotImplementedError(f"{variant.name} cannot decode: it has no init_cache, prefill and step")
+    if not (is_int(max_length, 1) and max_length <= FAR):
+        raise ValueError(f"max_length={max_length!r} is not accepted; it must be an int from 1 to {FAR}")
+
+
+def check_prompt(lengths: Any, query: Any, max_length: int) -> None:
+    """What `prefill` takes besides what a call does."""
+    check_tokens(query=query)
+    if query.shape[1] > max_length:
+        raise ValueError(f"query {query.shape} has {query.shape[1]} tokens, but max_length is {max_length}")
+    if lengths is None:
+        return
+    _check_array("lengths", lengths)
+    fits = jnp.issubdtype(lengths.dtype, jnp.integer) and jnp.can_cast(lengths.dtype, jnp.int32)
+    if lengths.shape != query.shape[:1] or not fits:
+        raise ValueError(
+            f"lengths must be of shape {query.shape[:1]} and an integer type within int32, got "
+            f"{lengths.shape}, {lengths.dtype}"
+        )
+
+
 def check_parts(parts: Any) -> None:
     """What `merge` takes: one or more pairs (output, lse), all of the same shapes."""
     accepted = "parts must be a list of pairs (output, lse)"

@@ -11,6 +11,7 @@ from jax import lax
 
 from attention.check import check_count, check_field, check_positive
 from attention.interface import Attention, Capabilities, Flops, Limit
+from attention.mask import Mask
 from attention.operands import unit, wide, zeroed
 from attention.state import DEFAULT_BLOCK, blocks, causal_share, faded, forgetting, repeated, within
 
@@ -53,7 +54,7 @@ class Delta(Attention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=False, interior_padding=True, segments=False, explicit_positions=False,
-            cross_attention=False, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=False, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=False, learned=False, time="O(T (W + H))", memory="O(T)",
         )  # fmt: skip
@@ -77,17 +78,31 @@ class Delta(Attention):
         return Flops(forward, 3 * forward)
 
     def _call(self, query, key, value, mask, *, params, rng, gates):
+        arrays = self._arrays(query, key, value, gates, mask)
+        return zeroed(delta_rule(*arrays, self.query_block or DEFAULT_BLOCK), mask.query_valid)
+
+    def _arrays(self, query, key, value, gates, mask: Mask):
+        """Queries, keys and values for each head, how strongly it writes, and logarithms of decays."""
         assert gates is not None  # or the call would have been refused
-        num_heads = query.shape[2]
-        key, value = (repeated(wide(x), num_heads) for x in (key, value))
+        key, value = (repeated(wide(x), query.shape[2]) for x in (key, value))
         gates = wide(gates)
         write = jax.nn.sigmoid(gates[..., -1])
         if mask.key_valid is not None:
             write = jnp.where(mask.key_valid[..., None], write, 0)
         decay = forgetting(gates[..., 0], self.gate_temperature, mask) if self.gated else None
-        block = self.query_block or DEFAULT_BLOCK
-        output = delta_rule(unit(query), unit(key), value, write, decay, block)
-        return zeroed(output, mask.query_valid)
+        return unit(query), unit(key), value, write, decay
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        _, key, value, write, decay = self._arrays(query, key, value, gates, mask)
+        block = min(self.query_block or DEFAULT_BLOCK, key.shape[1])
+        return _in_blocks(key, value, write, decay, block).state
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        query, key, value, write, decay = self._arrays(query, key, value, gates, Mask())
+        state = cache if decay is None else jnp.exp(decay[:, 0])[..., None, None] * cache
+        change = write[..., None] * (value - jnp.einsum("BTNH,BNHV->BTNV", key, state))
+        state = state + jnp.einsum("BTNH,BTNV->BNHV", key, change)
+        return jnp.einsum("BTNH,BNHV->BTNV", query, state), state
 
 
 class _Writes(NamedTuple):
@@ -103,15 +118,31 @@ def delta_rule(query, key, value, write, log_decay, block: int):
     """q_t.S_t for query and key B T N H, value B T N V, write B T N and log_decay B T N or None: B T N V."""
     length = query.shape[1]
     block = min(block, length)
-    query, key, value, write = (blocks(x, block) for x in (query, key, value, write))
+    key, written, gone, share, before, _ = _in_blocks(key, value, write, log_decay, block)
+    query = blocks(query, block)[:, :, :, :, None]
+    values = written.value - jnp.einsum("BCWNH,BCNHV->BCWNV", written.taken, before)
+    output = within(query, key, values, share)
+    output += jnp.einsum("BCWNGH,BCNHV->BCWNGV", faded(query, gone), before)
+    return output.reshape(output.shape[0], -1, *output.shape[3:4], output.shape[5])[:, :length]
+
+
+class _Blocks(NamedTuple):
+    """Keys and writes of each block, decays in it, the state that it begins with; the state after all."""
+
+    key: Any
+    written: _Writes
+    gone: Any
+    share: Any
+    before: Any
+    state: Any
+
+
+def _in_blocks(key, value, write, log_decay, block: int) -> _Blocks:
+    key, value, write = (blocks(x, block) for x in (key, value, write))
     gone = None if log_decay is None else jnp.cumsum(blocks(log_decay, block), 2)
     share = causal_share(gone, block)
     written = _writes(key, value, write, gone, share)
-    before = _states(key, written, gone)
-    values = written.value - jnp.einsum("BCWNH,BCNHV->BCWNV", written.taken, before)
-    output = within(query[:, :, :, :, None], key, values, share)
-    output += jnp.einsum("BCWNGH,BCNHV->BCWNGV", faded(query[:, :, :, :, None], gone), before)
-    return output.reshape(output.shape[0], -1, *output.shape[3:4], output.shape[5])[:, :length]
+    return _Blocks(key, written, gone, share, *_states(key, written, gone))
 
 
 def _writes(key, value, write, gone, share) -> _Writes:
@@ -130,7 +161,7 @@ def _writes(key, value, write, gone, share) -> _Writes:
 
 
 def _states(key, written: _Writes, gone):
-    """The state that each block begins with: B C N H V."""
+    """The state that each block begins with, B C N H V, and the one after all, B N H V."""
     kept = None
     if gone is not None:
         key = key * jnp.exp(gone[:, :, -1:] - gone)[..., None]
@@ -144,5 +175,5 @@ def _states(key, written: _Writes, gone):
 
     key, written = jax.tree.map(lambda x: x.swapaxes(0, 1), (key, written))
     start = jnp.zeros((*key.shape[1:2], *key.shape[3:], written.value.shape[-1]), key.dtype)
-    _, before = lax.scan(step, start, (key, written, kept))
-    return before.swapaxes(0, 1)
+    state, before = lax.scan(step, start, (key, written, kept))
+    return before.swapaxes(0, 1), state

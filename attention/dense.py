@@ -5,14 +5,14 @@ import math
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Bool, Float
 
+from attention.cache import attend_cached, last_tokens, with_token
 from attention.check import check_softmax_fields
 from attention.cost import softmax_flops
-from attention.dropout import Dropout, drop, for_tokens
+from attention.dropout import for_tokens
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
+from attention.softmax import softmax_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Dense(SoftmaxAttention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=True,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=True, equivariant=True, learned=False, time="O(T^2)", memory="O(T^2)",
         )  # fmt: skip
@@ -70,24 +70,9 @@ class Dense(SoftmaxAttention):
         scores = logits.cap(scores * logits.scale)[0]
         return softmax_of(scores, value, mask.to_array(query_length, key_length), dropout, self.dropout_rate)
 
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return last_tokens(key, value, mask, max_length)
 
-def softmax_of(
-    logits: Float[Array, "#B K G T S"],
-    value: Float[Array, "B S K V"],
-    allowed: Bool[Array, "#B T S"],
-    dropout: Dropout | None,
-    dropout_rate: float,
-) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
-    """Output and log-sum-exp of logits that are written out, in their dtype."""
-    logits = jnp.where(allowed[:, None, None], logits, -jnp.inf)
-    # Whatever is subtracted cancels; its gradient would only cost time and memory.
-    greatest = lax.stop_gradient(logits.max(-1, initial=-jnp.inf, keepdims=True))
-    sees = greatest > -jnp.inf
-    mass = jnp.exp(logits - jnp.where(sees, greatest, 0))
-    total = jnp.where(sees, mass.sum(-1, keepdims=True), 1)
-    weight = drop(mass / total, dropout, dropout_rate).astype(value.dtype)
-    weight = jnp.broadcast_to(weight, (len(value), *weight.shape[1:]))
-    output = jnp.einsum("BKGTS,BSKV->BTKGV", weight, value, preferred_element_type=logits.dtype)
-    lse = jnp.where(sees, jnp.where(sees, greatest, 0) + jnp.log(total), -jnp.inf)[..., 0]
-    lse = jnp.broadcast_to(lse, (len(value), *lse.shape[1:])).transpose(0, 3, 1, 2)
-    return output.reshape(*output.shape[:2], -1, output.shape[4]), lse.reshape(*lse.shape[:2], -1)
+    def _step(self, query, key, value, cache, *, params, gates):
+        cache = with_token(cache, key, value)
+        return attend_cached(query, cache, Logits.of(self, query.shape[3]), reach=self.reach), cache

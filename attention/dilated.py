@@ -8,6 +8,7 @@ import numpy as np
 
 from attention.band import band_attention
 from attention.blocks import band_block
+from attention.cache import attend_placed, last_tokens, with_token
 from attention.check import check_block_fields, check_count, check_softmax_fields
 from attention.cost import softmax_flops
 from attention.dropout import Dropout, for_tokens
@@ -50,7 +51,7 @@ class Dilated(SoftmaxAttention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=False, segments=True, explicit_positions=False,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=True, equivariant=False, learned=False, time="O(T w)", memory="O(T)",
         )  # fmt: skip
@@ -87,6 +88,15 @@ class Dilated(SoftmaxAttention):
             dropout_rate=self.dropout_rate, dropout=_draws(dropout, batch, classes),
         )  # fmt: skip
         return _in_order(output, batch, length), _in_order(lse, batch, length)
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return last_tokens(key, value, mask, min((self.window_size - 1) * self.dilation + 1, max_length))
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        cache = with_token(cache, key, value)
+        number = -(-cache.key.shape[1] // self.dilation)
+        place = cache.length[:, None] - 1 - self.dilation * jnp.arange(number)
+        return attend_placed(query, cache, place, Logits.of(self, query.shape[3]), reach=self.reach), cache
 
 
 def _by_class(x: Any, classes: int) -> Any:

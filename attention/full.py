@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from attention.band import band_attention
 from attention.blocks import full_blocks
+from attention.cache import attend_cached, last_tokens, with_token
 from attention.check import check_block_fields, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.dropout import for_tokens
@@ -41,7 +42,7 @@ class Full(SoftmaxAttention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=True,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=True,
             exact=True, equivariant=True, learned=False, time="O(T^2)", memory="O(T)",
         )  # fmt: skip
@@ -68,6 +69,13 @@ class Full(SoftmaxAttention):
             dropout_rate=self.dropout_rate,
             dropout=for_tokens(rng, self.dropout_rate, query.shape, value.shape),
         )  # fmt: skip
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return last_tokens(key, value, mask, max_length)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        cache = with_token(cache, key, value)
+        return attend_cached(query, cache, Logits.of(self, query.shape[3]), reach=self.reach), cache
 
     def _attend_shard(self, query, key, value, mask, *, axis_name, dropout, params, gates):
         return ring_attention(

@@ -6,8 +6,17 @@ from typing import ClassVar
 
 from attention.check import check_count, check_positive
 from attention.interface import Attention, Capabilities, Limit
+from attention.mask import Mask
 from attention.operands import wide, zeroed
-from attention.state import DEFAULT_BLOCK, decayed_flops, decayed_sums, forgetting, repeated
+from attention.state import (
+    DEFAULT_BLOCK,
+    decayed_flops,
+    decayed_sums,
+    forgetting,
+    last_state,
+    repeated,
+    state_step,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +53,7 @@ class GatedLinear(Attention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=False, interior_padding=True, segments=False, explicit_positions=False,
-            cross_attention=False, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=False, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=False, learned=False, time="O(T (W + H))", memory="O(T)",
         )  # fmt: skip
@@ -63,10 +72,20 @@ class GatedLinear(Attention):
         )  # fmt: skip
 
     def _call(self, query, key, value, mask, *, params, rng, gates):
+        arrays = self._arrays(query, key, value, gates, mask)
+        return zeroed(decayed_sums(*arrays, self.query_block or DEFAULT_BLOCK), mask.query_valid)
+
+    def _arrays(self, query, key, value, gates, mask: Mask):
+        """Queries scaled, keys and values for each of their heads, and logarithms of decays."""
         assert gates is not None  # or the call would have been refused
-        num_heads = query.shape[2]
         scale = 1 / math.sqrt(query.shape[3]) if self.scale is None else self.scale
+        key, value = (repeated(wide(x), query.shape[2]) for x in (key, value))
         decay = forgetting(wide(gates[..., 0]), self.gate_temperature, mask)
-        key, value = (repeated(wide(x), num_heads) for x in (key, value))
-        output = decayed_sums(wide(query) * scale, key, value, decay, self.query_block or DEFAULT_BLOCK)
-        return zeroed(output, mask.query_valid)
+        return wide(query) * scale, key, value, decay
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        _, key, value, decay = self._arrays(query, key, value, gates, mask)
+        return last_state(key, value, decay)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        return state_step(*self._arrays(query, key, value, gates, Mask()), cache)

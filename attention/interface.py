@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
+from attention import decoding
 from attention.check import check_call
 from attention.dropout import Dropout
 from attention.mask import Mask
@@ -162,6 +163,93 @@ class Attention(abc.ABC):
         """Trainable parameters, {} unless the variant learns."""
         del rng, num_heads, num_kv_heads, head_dim, model_dim, max_length
         return {}
+
+    def init_cache(
+        self,
+        *,
+        batch: int,
+        max_length: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        value_dim: int,
+        dtype: Any = jnp.float32,
+    ) -> Any:
+        """What decoding remembers before the first token: a tree of arrays, whose shapes never change.
+
+        For rows of up to `max_length` tokens, query, key and value of `dtype`. Raises as `prefill` does.
+        """
+        return decoding.empty_cache(
+            self, batch, max_length, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim,
+            value_dim=value_dim, dtype=dtype,
+        )  # fmt: skip
+
+    def prefill(
+        self,
+        query: Float[Array, "B T N H"],
+        key: Float[Array, "B T K H"] | None,
+        value: Float[Array, "B T K V"],
+        *,
+        max_length: int,
+        lengths: Int[Array, " B"] | None = None,
+        params: Params = {},  # noqa: B006 (never written to)
+        gates: Float[Array, "B T N F"] | None = None,
+    ) -> tuple[Float[Array, "B T N V"], Any]:
+        """The causal output of a prompt, as calling gives it, and the cache after it.
+
+        `lengths`: how many tokens of each row are real, all in front; None: all T. Raises as calling does,
+        NotImplementedError if the variant cannot decode, and ValueError for a prompt above `max_length`.
+        """
+        return decoding.prefill(
+            self, query, key, value, max_length=max_length, lengths=lengths, params=params, gates=gates
+        )
+
+    def step(
+        self,
+        query: Float[Array, "B 1 N H"],
+        key: Float[Array, "B 1 K H"] | None,
+        value: Float[Array, "B 1 K V"],
+        cache: Any,
+        *,
+        params: Params = {},  # noqa: B006 (never written to)
+        gates: Float[Array, "B 1 N F"] | None = None,
+    ) -> tuple[Float[Array, "B 1 N V"], Any]:
+        """The output for one more token of each row, as the causal pass over all would give, and the cache.
+
+        A row with more tokens than the `max_length` of its cache, where that matters, is NaN. Raises as
+        `prefill` does, and ValueError for a cache that is not of such arrays.
+        """
+        return decoding.step(self, query, key, value, cache, params=params, gates=gates)
+
+    def _cached(
+        self,
+        query: Float[Array, "B T N H"],
+        key: Float[Array, "B T K H"],
+        value: Float[Array, "B T K V"],
+        mask: Mask,
+        *,
+        max_length: int,
+        params: Params,
+        gates: Float[Array, "B T N F"] | None,
+    ) -> Any:
+        """The cache after a prompt of at least one token, `mask` with `key_valid`; zeros if none is real.
+
+        With `shared_key` the keys are the queries, N heads of them beside K of values.
+        """
+        raise NotImplementedError(f"{self.name} says that it decodes, and has no _cached")
+
+    def _step(
+        self,
+        query: Float[Array, "B 1 N H"],
+        key: Float[Array, "B 1 K H"],
+        value: Float[Array, "B 1 K V"],
+        cache: Any,
+        *,
+        params: Params,
+        gates: Float[Array, "B 1 N F"] | None,
+    ) -> tuple[Float[Array, "B 1 N V"], Any]:
+        """`step` for arguments that fit, as `_cached` has them."""
+        raise NotImplementedError(f"{self.name} says that it decodes, and has no _step")
 
     def observe(
         self,

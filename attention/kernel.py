@@ -4,7 +4,7 @@ output_t = sum_s w_ts v_s / sum_s w_ts with w_ts = phi(q_t).phi(k_s), features a
 al. 2020, eq. 4-7). Rows sum to 1: the denominator is the numerator for values of 1, and has no epsilon.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -38,7 +38,7 @@ def kernel_attention(
         key, decay = _weighed(key, log_weight, valid, mask.causal)
     elif valid is not None:
         key = jnp.where(valid[..., None], key, 0)
-    value = jnp.concatenate([value, jnp.ones_like(value[..., :1])], -1)
+    value = _with_one(value)
     if mask.causal:
         sums = _of_the_past(query, key, value, decay, block)
     else:
@@ -50,6 +50,52 @@ def kernel_attention(
     if mask.query_valid is not None:
         sees &= mask.query_valid[:, :, None, None]
     return jnp.where(sees, sums[..., :-1] / jnp.where(sees, total, 1), 0)
+
+
+class Sums(NamedTuple):
+    """What decoding remembers: sums of keys and values, B K F V+1, weighed against the greatest log-weight so
+    far, B K, and how many tokens there were, B."""
+
+    sums: Any
+    greatest: Any
+    length: Any
+
+
+def summed(
+    key: Float[Array, "B S K F"], value: Float[Array, "B S K V"], mask: Mask,
+    log_weight: Float[Array, "B S K"] | None = None,
+) -> Sums:  # fmt: skip
+    """The sums over all keys that are no padding, for the arrays that `kernel_attention` takes."""
+    assert mask.key_valid is not None  # decoding always has it
+    valid = mask.key_valid[:, :, None]
+    length = mask.key_valid.sum(1, dtype=jnp.int32)
+    greatest = jnp.zeros(key.shape[:1] + key.shape[2:3], key.dtype)
+    if log_weight is not None:
+        some = length[:, None] > 0
+        greatest = jnp.where(some, jnp.where(valid, log_weight, -jnp.inf).max(1), 0)
+        key = key * jnp.exp(jnp.where(valid, log_weight - greatest[:, None], -jnp.inf))[..., None]
+    key = jnp.where(valid[..., None], key, 0)
+    return Sums(jnp.einsum("BSKF,BSKV->BKFV", key, _with_one(value)), greatest, length)
+
+
+def kernel_step(query, key, value, cache: Sums, log_weight=None) -> tuple[Float[Array, "B 1 N V"], Sums]:
+    """The output for one more token of each row."""
+    sums, greatest, length = cache
+    if log_weight is not None:
+        new = log_weight[:, 0]
+        most = jnp.where(length[:, None] > 0, jnp.maximum(greatest, new), new)
+        sums = sums * jnp.exp(greatest - most)[..., None, None]
+        key, greatest = key * jnp.exp(new - most)[:, None, :, None], most
+    sums = sums + jnp.einsum("BSKF,BSKV->BKFV", key, _with_one(value))
+    grouped = query.reshape(*query.shape[:2], key.shape[2], -1, query.shape[3])
+    output = jnp.einsum("BTKGF,BKFV->BTKGV", grouped, sums)
+    output = output.reshape(*query.shape[:3], -1)
+    return output[..., :-1] / output[..., -1:], Sums(sums, greatest, length + 1)
+
+
+def _with_one(value):
+    """A last column of ones: its sum is the denominator."""
+    return jnp.concatenate([value, jnp.ones_like(value[..., :1])], -1)
 
 
 def _of_the_past(query, key, value, decay, block: int):

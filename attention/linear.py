@@ -8,7 +8,7 @@ import jax
 
 from attention.check import check_choice, check_count
 from attention.interface import Attention, Capabilities, Flops, Limit
-from attention.kernel import FLOOR, kernel_attention, kernel_flops
+from attention.kernel import FLOOR, kernel_attention, kernel_flops, kernel_step, summed
 from attention.operands import wide
 from attention.state import DEFAULT_BLOCK
 
@@ -45,7 +45,7 @@ class Linear(Attention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=False, explicit_positions=False,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=True, learned=False, time="O(T (W + H))", memory="O(T)",
         )  # fmt: skip
@@ -67,5 +67,14 @@ class Linear(Attention):
         )  # fmt: skip
 
     def _call(self, query, key, value, mask, *, params, rng, gates):
-        query, key = (FEATURES[self.feature_map](wide(x)) + FLOOR for x in (query, key))
+        query, key = self._features(query), self._features(key)
         return kernel_attention(query, key, wide(value), mask, block=self.query_block or DEFAULT_BLOCK)
+
+    def _features(self, x):
+        return FEATURES[self.feature_map](wide(x)) + FLOOR
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return summed(self._features(key), wide(value), mask)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        return kernel_step(self._features(query), self._features(key), wide(value), cache)

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Float, Int, Key
 
 from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
-from attention.check import check_count, check_field, check_rng, check_softmax_fields, check_tokens, is_int
+from attention.buckets import Order, in_order, lsh_buckets, restored, sort_by_bucket
+from attention.cache import Tokens, attend_one, last_tokens, places, put, ring, unless_full, with_token
+from attention.check import check_count, check_field, check_softmax_fields, is_int
 from attention.cost import softmax_flops
 from attention.dropout import Dropout, kept, query_words
 from attention.interface import Capabilities, Flops, Limit, Observation, SoftmaxAttention
@@ -24,7 +24,6 @@ from attention.operands import unit
 from attention.tiles import static_tiles, without_peeling
 from attention.visibility import NOWHERE
 
-HASH_BLOCK = 1024  # tokens hashed at once
 MOST_BUCKETS = 2**20  # of a head and a round, 2 GB of scores for those tokens
 MOST_HASHES = 256  # rounds are written out in the program
 
@@ -82,7 +81,7 @@ class LSH(SoftmaxAttention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=False,
-            cross_attention=False, grouped_queries=True, value_width=True, shared_key=True, decoding=False,
+            cross_attention=False, grouped_queries=True, value_width=True, shared_key=True, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=False, learned=False, time="O(R T (R c + buckets))", memory="O(R^2 T)",
         )  # fmt: skip
@@ -144,7 +143,7 @@ class LSH(SoftmaxAttention):
         key = self.matched_key(query, key)
         buckets = lsh_buckets(self, tokens, rng)
         roles = _roles(mask)
-        order = _sort(buckets, roles.present, mask.key_segments, self.chunk_size, self.num_buckets)
+        order = sort_by_bucket(buckets, roles.present, mask.key_segments, self.chunk_size, self.num_buckets)
         words = None
         if rng is not None and self.dropout_rate:
             words = query_words(jax.random.fold_in(rng, 1), query.shape[0], query.shape[2], query.shape[1])
@@ -152,7 +151,29 @@ class LSH(SoftmaxAttention):
         alone = self._attend_self(query, key, value, rounds[1], roles.both, words)
         return merge([rounds, alone])
 
-    def _attend_rounds(self, query, key, value, order: "_Order", roles: "_Roles", causal: bool, words):
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        buckets = lsh_buckets(self, query, None)
+        order = sort_by_bucket(buckets, mask.key_valid, None, self.chunk_size, self.num_buckets)
+        held = last_tokens(self.matched_key(query, key), value, mask, max_length)
+        bucket, nth = (ring(x.transpose(0, 3, 1, 2), held.length, max_length) for x in (buckets, order.nth))
+        return _Hashed(held, bucket, nth)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        slots, place = cache.bucket.shape[1], cache.tokens.length
+        before = (places(place, slots) >= 0)[:, :, None, None]
+        own = lsh_buckets(self, query, None).transpose(0, 3, 1, 2)
+        same = before & (cache.bucket == own)
+        nth = same.sum(1, keepdims=True, dtype=jnp.int32) // self.chunk_size
+        seen = (same & (nth - cache.nth <= 1)).any(3)  # B S N
+        itself = (jnp.arange(slots) == (place % slots)[:, None])[..., None]
+        seen |= itself & ~seen.any(1, keepdims=True)
+        held = with_token(cache.tokens, self.matched_key(query, key), value)
+        cache = _Hashed(held, put(cache.bucket, own, place), put(cache.nth, nth, place))
+        value = jnp.repeat(held.value, query.shape[2] // value.shape[2], axis=2)
+        output, _ = attend_one(query, held.key, value, seen.swapaxes(1, 2), Logits.of(self, query.shape[3]))
+        return unless_full(output, held.length, slots, self.reach), cache
+
+    def _attend_rounds(self, query, key, value, order: Order, roles: "_Roles", causal: bool, words):
         """Output B T N V and log-sum-exp B T N of the union of all rounds, each token counted once."""
         _, length, _, head_dim = query.shape
         rows = math.prod(order.index.shape[:3])
@@ -168,12 +189,12 @@ class LSH(SoftmaxAttention):
             dropout = Dropout((_fold(first)[:, :, None], _fold(second)[:, :, None]), _fold(order.index))
             sides = sides._replace(dropout=dropout)
         output, lse = blockwise(
-            *(_sorted(x, order) for x in (query, key, value)),
+            *(in_order(x, order) for x in (query, key, value)),
             tiles=without_peeling(tiles), visible=_sees_earlier if causal else _sees_others, sides=sides,
             logits=Logits.of(self, head_dim),
             dropout_rate=self.dropout_rate,
         )  # fmt: skip
-        output, lse = _restored(output, order), _restored(lse[..., None], order)[..., 0]
+        output, lse = restored(output, order), restored(lse[..., None], order)[..., 0]
         return merge([(output[:, r], lse[:, r]) for r in range(self.num_hashes)])
 
     def _attend_self(self, query, key, value, rounds_lse, both, words):
@@ -193,46 +214,13 @@ class LSH(SoftmaxAttention):
         )
 
 
-def lsh_buckets(
-    variant: LSH, query: Float[Array, "B T N H"], rng: Key[Array, ""] | None
-) -> Int[Array, "B N R T"]:
-    """The bucket of each token in each round, int32; `rng=None` hashes with `variant.hash_seed`."""
-    check_tokens(query=query)
-    check_rng(rng)
-    batch, length, num_heads, head_dim = query.shape
-    num_buckets = variant.num_buckets
-    if num_buckets == 1:
-        return jnp.zeros((batch, num_heads, variant.num_hashes, length), jnp.int32)
-    points = unit(lax.stop_gradient(query))
-    rng = jax.random.key(variant.hash_seed) if rng is None else jax.random.fold_in(rng, 0)
-    directions = jax.random.normal(rng, (variant.num_hashes, head_dim, num_buckets // 2), points.dtype)
+class _Hashed(NamedTuple):
+    """What decoding remembers: tokens, their keys normalised, and of each, head and round its bucket and the
+    number of its chunk in that, B S N R."""
 
-    def hashed(points_BWNH):
-        x = jnp.einsum("BWNH,RHC->BWNRC", points_BWNH, directions)
-        # The first index at which [x, -x] is greatest, by two plain reductions, which a CPU vectorises.
-        greatest = jnp.abs(x).max(-1, keepdims=True)
-        column = jnp.arange(num_buckets // 2, dtype=jnp.int32)
-        mirrored = jnp.where(-x == greatest, column + num_buckets // 2, num_buckets)
-        return jnp.where(x == greatest, column, mirrored).min(-1)
-
-    block = min(HASH_BLOCK, length)
-    padded = jnp.pad(points, ((0, 0), (0, -length % block), (0, 0), (0, 0)))
-    blocks = padded.reshape(batch, -1, block, num_heads, head_dim).swapaxes(0, 1)
-    buckets_CBWNR = lax.map(hashed, blocks)
-    buckets = buckets_CBWNR.transpose(1, 3, 4, 0, 2).reshape(batch, num_heads, variant.num_hashes, -1)
-    return buckets[..., :length]
-
-
-class _Order(NamedTuple):
-    """The order of tokens by bucket, in each round; all B N R T int32.
-
-    `index[p]` is the token at sorted place p and `place` its inverse. `chunk[i]` numbers the chunk of token
-    i so that chunks that follow each other in a bucket have numbers that do, and no others.
-    """
-
-    index: Any
-    place: Any
-    chunk: Any
+    tokens: Tokens
+    bucket: Any
+    nth: Any
 
 
 class _Tokens(NamedTuple):
@@ -283,36 +271,7 @@ def _roles(mask: Mask) -> _Roles:
     return _Roles(seeing, seen, present, functools.reduce(jnp.logical_and, given) if given else None)
 
 
-def _sort(buckets: Int[Array, "B N R T"], present, segments, chunk_size: int, num_buckets: int) -> _Order:
-    """Order by (segment, bucket, index), tokens that are not present last and in no chunk that is seen."""
-    length = buckets.shape[-1]
-    iota = lax.broadcasted_iota(jnp.int32, buckets.shape, 3)
-    if present is not None:
-        buckets = jnp.where(present[:, None, None], buckets, num_buckets)
-    if segments is None and (num_buckets + 1) * length < 2**31:
-        packed = jnp.sort(buckets * length + iota, axis=-1)  # one integer to sort, not a pair
-        index, groups = packed % length, [packed // length]
-    else:
-        labels = [buckets]
-        if segments is not None:
-            labels.insert(0, jnp.broadcast_to(segments.astype(jnp.int32)[:, None, None], buckets.shape))
-        *groups, index = lax.sort([*labels, iota], dimension=-1, num_keys=len(labels) + 1)
-    opens = jnp.zeros(buckets.shape, bool).at[..., 0].set(True)
-    for group in groups:
-        opens = opens.at[..., 1:].max(group[..., 1:] != group[..., :-1])
-    rank = iota - lax.cummax(jnp.where(opens, iota, 0), axis=3)
-    chunk = jnp.cumsum(rank % chunk_size == 0, -1, dtype=jnp.int32) + jnp.cumsum(opens, -1, dtype=jnp.int32)
-    place = _inverse(index, iota)
-    return _Order(index, place, jnp.take_along_axis(chunk, place, -1))
-
-
-def _inverse(index, iota):
-    scatter = jax.vmap(lambda i, x: jnp.zeros_like(x).at[i].set(x, unique_indices=True))
-    flat = scatter(index.reshape(-1, index.shape[-1]), iota.reshape(-1, index.shape[-1]))
-    return flat.reshape(index.shape)
-
-
-def _tokens(order: _Order, roles: _Roles) -> tuple[_Tokens, _Tokens]:
+def _tokens(order: Order, roles: _Roles) -> tuple[_Tokens, _Tokens]:
     """Both sides of the tiles, in sorted order; who has not the role has a chunk that none is near to."""
     num_hashes = order.index.shape[2]
 
@@ -335,47 +294,3 @@ def _tokens(order: _Order, roles: _Roles) -> tuple[_Tokens, _Tokens]:
 def _fold(array):
     """B N R T -> B*R N T: rounds become rows of the batch."""
     return array.swapaxes(1, 2).reshape(-1, array.shape[1], array.shape[3])
-
-
-def _sorted(array: Float[Array, "B T N H"], order: _Order) -> Float[Array, "BR T N H"]:
-    """Tokens of every round in that round's order, rounds as rows of the batch."""
-    rows = array.transpose(0, 2, 1, 3)[:, None]
-    moved = _reorder(rows, order.index.swapaxes(1, 2), order.place.swapaxes(1, 2))
-    # Turned back last, where it meets the engine's own turn, and neither is done.
-    return moved.reshape(-1, *moved.shape[2:]).transpose(0, 2, 1, 3)
-
-
-def _restored(array: Float[Array, "BR T N V"], order: _Order) -> Float[Array, "B R T N V"]:
-    """The inverse of `_sorted`, rounds kept apart."""
-    rows = array.transpose(0, 2, 1, 3)
-    rows = rows.reshape(order.index.shape[0], -1, *rows.shape[1:])
-    moved = _reorder(rows, order.place.swapaxes(1, 2), order.index.swapaxes(1, 2))
-    return moved.transpose(0, 1, 3, 2, 4)
-
-
-@jax.custom_vjp
-def _reorder(array: Float[Array, "B r N T H"], index, inverse) -> Float[Array, "B R N T H"]:
-    """array[..., index, :] for permutations (B R N T), whose gradient is a gather too and not a scatter."""
-    return _gather(array, index)
-
-
-def _gather(array, index):
-    row = jax.vmap(lambda x, i: x[i])
-    if array.shape[1] == index.shape[1]:
-        return jax.vmap(jax.vmap(row))(array, index)
-    return jax.vmap(jax.vmap(row, (None, 0)))(array[:, 0], index)
-
-
-def _reorder_forward(array, index, inverse):
-    return _gather(array, index), (inverse, array.shape[1])
-
-
-def _reorder_backward(residuals, cotangent):
-    inverse, rounds = residuals
-    back = _gather(cotangent, inverse)
-    if rounds != back.shape[1]:
-        back = functools.reduce(jnp.add, jnp.unstack(back, axis=1))[:, None]
-    return back, None, None
-
-
-_reorder.defvjp(_reorder_forward, _reorder_backward)

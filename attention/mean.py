@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from attention.check import check_count
 from attention.interface import Attention, Capabilities, Flops, Limit
-from attention.kernel import kernel_attention, kernel_flops
+from attention.kernel import kernel_attention, kernel_flops, kernel_step, summed
 from attention.operands import wide
 from attention.state import DEFAULT_BLOCK
 
@@ -33,7 +33,7 @@ class Mean(Attention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=False, explicit_positions=False,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=True, learned=False, time="O(T W)", memory="O(T)",
         )  # fmt: skip
@@ -57,6 +57,16 @@ class Mean(Attention):
         return Flops(counted.forward, counted.forward)
 
     def _call(self, query, key, value, mask, *, params, rng, gates):
-        value = wide(value)
-        query, key = (jnp.ones((*x.shape[:3], 1), value.dtype) for x in (query, key))
+        query, key, value = _alike(query), _alike(key), wide(value)
         return kernel_attention(query, key, value, mask, block=self.query_block or DEFAULT_BLOCK)
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return summed(_alike(key), wide(value), mask)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        return kernel_step(_alike(query), _alike(key), wide(value), cache)
+
+
+def _alike(x):
+    """One feature, the same for all."""
+    return jnp.ones_like(wide(x[..., :1]))

@@ -24,7 +24,7 @@ class Nothing(Attention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=False,
-            cross_attention=False, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=False, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=True, learned=False, time="O(T)", memory="O(T)",
         )  # fmt: skip
@@ -48,3 +48,9 @@ class Nothing(Attention):
         if mask.query_segments is not None:
             output = zeroed(output, mask.query_segments == mask.key_segments)
         return zeroed(output, mask.query_valid)
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return ()
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        return jnp.repeat(value, query.shape[2] // value.shape[2], axis=2), cache

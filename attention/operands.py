@@ -13,7 +13,13 @@ def operands(query, key, value, mask: Mask):
     If `key` is None the queries are the keys; they have N heads, so the values are repeated to as many.
     """
     if key is None:
-        key, value = query, jnp.repeat(value, query.shape[2] // value.shape[2], axis=2)
+        value = jnp.repeat(value, query.shape[2] // value.shape[2], axis=2)
+    return tokens(query, key, value, mask)
+
+
+def tokens(query, key, value, mask: Mask):
+    """The same with the values' own heads, though the keys may be the queries."""
+    key = query if key is None else key
     query, key, value = (_at_least_one_wide(x) for x in (query, key, value))
     return (
         zeroed(query, mask.query_valid),

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from attention.check import check_choice, check_count, check_positive
 from attention.interface import Attention, Capabilities, Flops, Limit
-from attention.kernel import FLOOR, kernel_attention, kernel_flops
+from attention.kernel import FLOOR, kernel_attention, kernel_flops, kernel_step, summed
 from attention.operands import wide
 from attention.state import DEFAULT_BLOCK
 
@@ -56,7 +56,7 @@ class Performer(Attention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=False, explicit_positions=False,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=True, learned=False, time="O(T (W + V) F)", memory="O(T)",
         )  # fmt: skip
@@ -87,6 +87,14 @@ class Performer(Attention):
             query.features, key.features, wide(value), mask,
             block=self.query_block or DEFAULT_BLOCK, log_weight=key.log_weight,
         )  # fmt: skip
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        of_key = self._features(wide(key))
+        return summed(of_key.features, wide(value), mask, of_key.log_weight)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        of_query, of_key = self._features(wide(query)), self._features(wide(key))
+        return kernel_step(of_query.features, of_key.features, wide(value), cache, of_key.log_weight)
 
     def _features(self, x: Float[Array, "B S K H"]) -> "_Features":
         """Of queries too, whose weights cancel in each row."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
+from attention.cache import attend_one, lengths_of, places, put, ring, unless_full
 from attention.check import check_block_fields, check_choice, check_count, check_field, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.dropout import for_tokens
@@ -70,7 +71,7 @@ class Pooled(SoftmaxAttention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=False, segments=False, explicit_positions=False,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=False, learned=self.pooling == "learned",
             time="O(T ((w + P) L + T / P^L))", memory="O(T)",
@@ -127,6 +128,56 @@ class Pooled(SoftmaxAttention):
                 bias = self.count_members and level > 0
                 parts.append(self._attend_level(query, pools, spans[level], mask, bias, level_rng))
         return merge(parts)
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        length, pools, spans = lengths_of(mask), _keys_as_pools(key, value, mask), self._decoded(max_length)
+        pool_queries, rings = self._pool_queries(params, key.shape[2:]), []
+        for level, span in enumerate(spans):
+            if level:
+                pools = _pool(pools, self.pool_size, pool_queries[level - 1])
+            closed, dtype = length // self.pool_size**level, pools.key.dtype if level else key.dtype
+            rings.append(tuple(ring(x.astype(dtype), closed, span.slots) for x in pools[:2]))
+        return _Cache(tuple(rings), length, max_length)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        length, rings, parts = cache.length + 1, [], []
+        pool_queries = self._pool_queries(params, key.shape[2:])
+        for level, span in enumerate(self._decoded(cache.max_length)):
+            size = self.pool_size**level
+            closed = length // size
+            if level:
+                place = (closed - 1)[:, None] * self.pool_size + jnp.arange(self.pool_size)
+                slot = (place % rings[-1][0].shape[1])[..., None, None]
+                key, value = (jnp.take_along_axis(x, slot, 1) for x in rings[-1])
+                members = _keys_as_pools(key, value, Mask())
+                key, value, _ = _pool(members, self.pool_size, pool_queries[level - 1])
+            closes = length % size == 0
+            rings.append(
+                tuple(
+                    put(old, x, closed - 1, closes)
+                    for old, x in zip(cache.rings[level], (key, value), strict=True)
+                )
+            )
+            place, seen = places(closed, span.slots), jnp.minimum(length, cache.max_length)[:, None] - 1
+            seen = (place >= 0) & (span.first[seen] <= place) & (place <= span.last[seen])
+            key, value = (x.astype(query.dtype) for x in rings[-1])
+            output, lse = attend_one(query, key, value, seen[:, None], Logits.of(self, query.shape[3]))
+            parts.append((output, lse + math.log(size) if self.count_members else lse))
+        output = unless_full(merge(parts)[0], length, cache.max_length, self.reach)
+        return output, _Cache(tuple(rings), length, cache.max_length)
+
+    def _decoded(self, max_length: int) -> list["_Held"]:
+        """For each level what each token sees of it, and how many pools that takes to remember."""
+        spans, held = self._spans(max_length, max_length, True), []
+        for level in range(max(spans) + 1):
+            closed = (np.arange(max_length) + 1) // self.pool_size**level
+            span = spans.get(level, Interval(closed, closed - 1))
+            sees = span.first <= span.last
+            most = int(np.where(sees, closed - span.first, 0).max())
+            slots = max(most, min(self.pool_size, max_length))  # so many make one of the next level
+            first, last = (jnp.asarray(x, jnp.int32) for x in (span.first, span.last))
+            held.append(_Held(first, last, slots))
+        return held
 
     def _pool_queries(self, params, shape: tuple[int, ...]):
         """What weights the members of the pools of each level (K H each), None for the mean."""
@@ -191,6 +242,24 @@ class Pooled(SoftmaxAttention):
             sides=Sides(span, Placed(position), key_bias, dropout), dropout_rate=self.dropout_rate,
             logits=Logits.of(self, query.shape[3]),
         )  # fmt: skip
+
+
+class _Held(NamedTuple):
+    """Of one level: the first and the last pool that each token sees, T, and the slots of its ring."""
+
+    first: Any
+    last: Any
+    slots: int
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Cache:
+    """What decoding remembers: of each level the last pools that closed; how many tokens there were, B."""
+
+    rings: tuple
+    length: Any
+    max_length: int = dataclasses.field(metadata={"static": True})
 
 
 class _Pools(NamedTuple):

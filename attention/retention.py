@@ -9,8 +9,17 @@ import numpy as np
 
 from attention.check import check_count, check_positive
 from attention.interface import Attention, Capabilities, Flops, Limit
+from attention.mask import Mask
 from attention.operands import wide, zeroed
-from attention.state import DEFAULT_BLOCK, decayed_flops, decayed_sums, from_the_end, repeated
+from attention.state import (
+    DEFAULT_BLOCK,
+    decayed_flops,
+    decayed_sums,
+    from_the_end,
+    last_state,
+    repeated,
+    state_step,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +57,7 @@ class Retention(Attention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=False, explicit_positions=False,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=False, learned=False, time="O(T (W + H))", memory="O(T)",
         )  # fmt: skip
@@ -76,12 +85,9 @@ class Retention(Attention):
         return np.log1p(-1 / np.geomspace(self.first_memory, self.last_memory, num_heads))
 
     def _call(self, query, key, value, mask, *, params, rng, gates):
-        num_heads, query_length = query.shape[2], query.shape[1]
+        query_length = query.shape[1]
         length = max(query_length, key.shape[1])
-        scale = 1 / math.sqrt(query.shape[3]) if self.scale is None else self.scale
-        arrays = [wide(query) * scale, *(repeated(wide(x), num_heads) for x in (key, value))]
-        arrays.append(self._decays(mask, key.shape[1], num_heads, arrays[0].dtype))
-        arrays = [from_the_end(x, length) for x in arrays]
+        arrays = [from_the_end(x, length) for x in self._arrays(query, key, value, mask)]
         block = self.query_block or DEFAULT_BLOCK
         output = decayed_sums(*arrays, block)
         if not mask.causal:
@@ -91,7 +97,19 @@ class Retention(Attention):
         output = output[:, length - query_length :]
         return zeroed(output, mask.query_valid)
 
-    def _decays(self, mask, key_length: int, num_heads: int, dtype):
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return last_state(*self._arrays(query, key, value, mask)[1:])
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        return state_step(*self._arrays(query, key, value, Mask()), cache)
+
+    def _arrays(self, query, key, value, mask: Mask):
+        """Queries scaled, keys and values for each of their heads, and logarithms of decays."""
+        scale = 1 / math.sqrt(query.shape[3]) if self.scale is None else self.scale
+        query, key, value = (repeated(wide(x), query.shape[2]) for x in (query, key, value))
+        return query * scale, key, value, self._decays(mask, key.shape[1], query.shape[2], query.dtype)
+
+    def _decays(self, mask: Mask, key_length: int, num_heads: int, dtype):
         """b S N."""
         decay = jnp.asarray(self.log_decay(num_heads), dtype)
         if mask.key_valid is None:

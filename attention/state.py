@@ -89,6 +89,22 @@ def faded(query, gone):
     return query if gone is None else query * jnp.exp(gone)[..., None, None]
 
 
+def last_state(
+    key: Float[Array, "B T N H"], value: Float[Array, "B T N V"], log_decay: Float[Array, "b T n"]
+) -> Float[Array, "B N H V"]:
+    """S_T, the sum over all s of exp(log_decay_{s+1} + ... + log_decay_T) k_s v_s^T."""
+    # From the end, where sums are small and exact: what is far back is next to nothing.
+    left = jnp.exp(jnp.cumsum(log_decay[:, ::-1], 1)[:, ::-1] - log_decay)
+    return jnp.einsum("BTNH,BTNV->BNHV", key * left[..., None], value)
+
+
+def state_step(query, key, value, log_decay, state) -> tuple[Float[Array, "B 1 N V"], Any]:
+    """q_t.S_t and S_t for one more token of each row; log_decay b 1 n."""
+    kept = jnp.exp(log_decay[:, 0])[..., None, None] * state
+    state = kept + jnp.einsum("BTNH,BTNV->BNHV", key, value)
+    return jnp.einsum("BTNH,BNHV->BTNV", query, state), state
+
+
 def forgetting(gate: Float[Array, "B T N"], temperature: float, mask: Mask) -> Float[Array, "B T N"]:
     """log sigmoid(gate) / temperature (Yang et al. 2024, section 4.4); 0, all is kept, where padding is."""
     decay = jax.nn.log_sigmoid(gate) / temperature

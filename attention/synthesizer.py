@@ -2,20 +2,21 @@
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from attention.band import band_attention
 from attention.blocks import full_blocks
+from attention.cache import lengths_of, places, put, ring, unless_full
 from attention.check import check_choice, check_count, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
-from attention.dense import softmax_of
 from attention.dropout import for_tokens
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
 from attention.operands import wide
+from attention.softmax import softmax_of
 from attention.visibility import default_band
 
 KINDS = ("dense", "random", "factorized")
@@ -57,7 +58,7 @@ class Synthesizer(SoftmaxAttention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=False, segments=False, explicit_positions=False,
-            cross_attention=False, grouped_queries=True, value_width=True, shared_key=True, decoding=False,
+            cross_attention=False, grouped_queries=True, value_width=True, shared_key=True, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=False, learned=True,
             time="O(T^2)", memory="O(T^2)" if self.kind == "random" else "O(T)",
@@ -114,14 +115,9 @@ class Synthesizer(SoftmaxAttention):
             table = self._known(params, "logits", length, 1)[:, :length, :length].astype(wide(query).dtype)
             scores = logits.cap(table * logits.scale)[0][None, :, None]
             return softmax_of(scores, value, mask.to_array(length, length), dropout, self.dropout_rate)
-        if self.kind == "dense":
-            hidden = jnp.einsum("BTNH,NHJ->BTNJ", wide(query), params["hidden"].astype(wide(query).dtype))
-            rows, columns = jax.nn.relu(hidden), self._known(params, "by_index", length)
-        else:
-            rows = self._known(params, "query_index", length)[None]
-            columns = self._known(params, "key_index", length)
         rows, columns = (
-            jnp.broadcast_to(x, (batch, *x.shape[-3:])).astype(query.dtype) for x in (rows, columns[None])
+            jnp.broadcast_to(x, (batch, *x.shape[-3:])).astype(query.dtype)
+            for x in self._factors(query, params, length)
         )
         query_block, key_block = full_blocks(batch * num_heads, length, length)
         return band_attention(
@@ -129,6 +125,34 @@ class Synthesizer(SoftmaxAttention):
             query_block=query_block, key_block=key_block, logits=logits, dropout_rate=self.dropout_rate,
             dropout=dropout,
         )  # fmt: skip
+
+    def _factors(self, query, params, length: int):
+        """What logits are products of: rows by query or, factorized, by index, b T N J; columns 1 S N J."""
+        if self.kind == "factorized":
+            row, column = (self._known(params, name, length)[None] for name in ("query_index", "key_index"))
+            return row, column
+        hidden = jnp.einsum("BTNH,NHJ->BTNJ", wide(query), params["hidden"].astype(wide(query).dtype))
+        return jax.nn.relu(hidden), self._known(params, "by_index", length)[None]
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        length = lengths_of(mask)
+        return _Values(ring(value, length, max_length), length)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        values, length = put(cache.value, value, cache.length), cache.length + 1
+        slots, logits = values.shape[1], Logits.of(self, query.shape[3])
+        last = jnp.minimum(length, slots) - 1
+        if self.kind == "random":
+            scores = self._known(params, "logits", slots, 1)[:, last, :slots].swapaxes(0, 1)
+        else:
+            rows, columns = self._factors(query, params, slots)
+            row = rows[:, 0] if self.kind == "dense" else rows[0, last]
+            scores = jnp.einsum("BNJ,SNJ->BNS", row, columns[0], preferred_element_type=row.dtype)
+        scores = logits.cap(wide(scores) * logits.scale)[0][:, :, None, None]
+        seen = places(length, slots) >= 0
+        values_of_head = jnp.repeat(values, query.shape[2] // values.shape[2], axis=2)
+        output = softmax_of(scores, values_of_head, seen[:, None], None, 0.0)[0]
+        return unless_full(output, length, slots, self.reach), _Values(values, length)
 
     def _known(self, params, name: str, length: int, axis: int = 0):
         """What is learned for the first `length` indices."""
@@ -139,3 +163,10 @@ class Synthesizer(SoftmaxAttention):
                 f", as many as tokens, got shape {table.shape}; `init` makes it for up to max_length"
             )
         return table if axis else table[:length]
+
+
+class _Values(NamedTuple):
+    """What decoding remembers: values and how many tokens there were, B."""
+
+    value: Any
+    length: Any

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from attention.band import band_attention
 from attention.blocks import band_block
+from attention.cache import attend_cached, last_tokens, with_token
 from attention.check import check_block_fields, check_count, check_softmax_fields
 from attention.cost import count_pairs, softmax_flops
 from attention.dropout import for_tokens
@@ -43,7 +44,7 @@ class Window(SoftmaxAttention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=True, segments=True, explicit_positions=True,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=True,
             exact=True, equivariant=False, learned=False, time="O(T w)", memory="O(T)",
         )  # fmt: skip
@@ -72,6 +73,13 @@ class Window(SoftmaxAttention):
         key, value, mask, dropout, halo = with_halo(key, value, mask, dropout, before, after, axis_name)
         # The last query is taken to stand at the last key, and stands as many before it as come after.
         return self._near(query, key, value, mask, before + halo, after - halo, dropout)
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return last_tokens(key, value, mask, min(self.window_size, max_length))
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        cache = with_token(cache, key, value)
+        return attend_cached(query, cache, Logits.of(self, query.shape[3]), reach=self.reach), cache
 
     def _near(self, query, key, value, mask, before: int, after: int, dropout):
         rows = query.shape[0] * query.shape[2]

@@ -126,8 +126,20 @@ def test_learned_means_that_init_gives_parameters(case):
 
 @ALL
 def test_decoding_means_a_cache(case):
-    has_cache = all(hasattr(case.variant, method) for method in ("init_cache", "prefill", "step"))
-    assert has_cache == case.variant.capabilities.decoding
+    """And a refusal by name where there is none; that steps are right, test_decoding.py proves."""
+    sizes = {"num_heads": NUM_HEADS, "num_kv_heads": NUM_HEADS, "head_dim": HEAD_DIM, "value_dim": HEAD_DIM}
+    if case.variant.capabilities.decoding:
+        assert case.variant.capabilities.causal
+        case.variant.init_cache(batch=BATCH, max_length=LENGTH, **sizes)
+        return
+    query = jnp.zeros((BATCH, 1, NUM_HEADS, HEAD_DIM))
+    for use in (
+        lambda: case.variant.init_cache(batch=BATCH, max_length=LENGTH, **sizes),
+        lambda: case.variant.prefill(query, query, query, max_length=LENGTH),
+        lambda: case.variant.step(query, query, query, ()),
+    ):
+        with pytest.raises(NotImplementedError, match=rf"{case.variant.name} cannot decode"):
+            use()
 
 
 @ALL
