@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from attention import Attention, Mask, attend_sharded, attend_with_entropy
-from experiments.model.positions import rotary
+from experiments.model.positions import Place, rotary
 
 
 class Inputs(NamedTuple):
@@ -76,17 +76,12 @@ class AttentionMixer(nnx.Module):
     def __call__(
         self, x: Float[Array, "B T D"], mask: Mask, rng: Key[Array, ""] | None = None
     ) -> Float[Array, "B T D"]:
-        plain_query, value = self.query(x), self.value(x)
-        query = plain_query
-        key = plain_key = None if self.key is None else self.key(x)
-        if self.rotate:
-            query, key = rotary(query), None if key is None else rotary(key)
-        learned = jax.tree.map(lambda p: p[...], self.learned, is_leaf=lambda p: isinstance(p, nnx.Param))
+        given, value = self._inputs(x), self.value(x)
+        query, key = given.query, given.key
         variant: Any = in_evaluation(self.variant) if rng is None else self.variant
-        gates = None if self.gates is None else self.gates(x)
-        options = {"params": learned, "rng": rng, "gates": gates}
+        options = {"params": given.params, "rng": rng, "gates": given.gates}
         if self.with_inputs and rng is None:
-            self.sow(nnx.Intermediate, "inputs", Inputs(query, key, gates, learned, plain_query, plain_key))
+            self.sow(nnx.Intermediate, "inputs", given)
         if self.with_entropy and rng is not None:
             mixed, entropy = attend_with_entropy(variant, query, key, value, mask, **options)
             self.sow(nnx.Intermediate, "entropy", entropy.sum())
@@ -94,6 +89,37 @@ class AttentionMixer(nnx.Module):
             mixed, _ = attend_sharded(variant, query, key, value, mask, mesh=self.mesh, **options)
         else:
             mixed = variant(query, key, value, mask, **options)
+        return self._joined(mixed)
+
+    def prefill(
+        self, x: Float[Array, "B T D"], lengths: Int[Array, " B"], max_length: int
+    ) -> tuple[Float[Array, "B T D"], Any]:
+        """A prompt whose rows have `lengths` real tokens in front, and what decoding remembers of it."""
+        given = self._inputs(x)
+        mixed, cache = in_evaluation(self.variant).prefill(
+            given.query, given.key, self.value(x),
+            max_length=max_length, lengths=lengths, params=given.params, gates=given.gates,
+        )  # fmt: skip
+        return self._joined(mixed), cache
+
+    def step(self, x: Float[Array, "B 1 D"], cache: Any, place: Place) -> tuple[Float[Array, "B 1 D"], Any]:
+        """One more token of each row."""
+        given = self._inputs(x, place)
+        mixed, cache = in_evaluation(self.variant).step(
+            given.query, given.key, self.value(x), cache, params=given.params, gates=given.gates
+        )
+        return self._joined(mixed), cache
+
+    def _inputs(self, x, place: Place | None = None) -> Inputs:
+        plain_query = query = self.query(x)
+        plain_key = key = None if self.key is None else self.key(x)
+        if self.rotate:
+            query, key = rotary(query, place), None if key is None else rotary(key, place)
+        learned = jax.tree.map(lambda p: p[...], self.learned, is_leaf=lambda p: isinstance(p, nnx.Param))
+        gates = None if self.gates is None else self.gates(x)
+        return Inputs(query, key, gates, learned, plain_query, plain_key)
+
+    def _joined(self, mixed):
         return self.output(mixed if self.norm is None else self.norm(mixed))
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from attention import Attention, Mask
 from experiments.fields import Config
 from experiments.model.mixer import AttentionMixer
-from experiments.model.positions import sinusoidal
+from experiments.model.positions import Place, sinusoidal
 from experiments.tasks.task import Task
 
 INITS: dict[str, Callable[[float], nnx.Initializer]] = {
@@ -34,13 +34,30 @@ class Convolution(nnx.Module):
         self.dtype = dtype
 
     def __call__(self, x: Float[Array, "B T D"], valid: Bool[Array, "B T"] | None) -> Float[Array, "B T D"]:
-        width, length = self.kernel.shape[0], x.shape[1]
-        kernel = self.kernel[...].astype(self.dtype)
+        width = self.kernel.shape[0]
         if valid is not None:
             x = jnp.where(valid[..., None], x, 0)
+        return self._slid(jnp.pad(x, ((0, 0), (width - 1, 0), (0, 0))))
+
+    def prefill(
+        self, x: Float[Array, "B T D"], lengths: Int[Array, " B"]
+    ) -> tuple[Float[Array, "B T D"], Any]:
+        """Of a prompt whose rows have `lengths` tokens in front, and the last `width` - 1 of each row's."""
+        width = self.kernel.shape[0]
         padded = jnp.pad(x, ((0, 0), (width - 1, 0), (0, 0)))
+        last = lengths[:, None] + jnp.arange(width - 1)
+        return self._slid(padded), jnp.take_along_axis(padded, last[..., None], 1)
+
+    def step(self, x: Float[Array, "B 1 D"], cache: Float[Array, "B w D"]) -> tuple[Any, Any]:
+        """One more token of each row."""
+        near = jnp.concatenate([cache, x], 1)
+        return self._slid(near), near[:, 1:]
+
+    def _slid(self, padded) -> Any:
+        width, kernel = self.kernel.shape[0], self.kernel[...].astype(self.dtype)
+        length = padded.shape[1] - width + 1
         # A sum of shifted copies: XLA's grouped convolution is slower on the CPU.
-        return sum(padded[:, i : i + length] * kernel[i] for i in range(width))  # pyright: ignore[reportReturnType]
+        return sum(padded[:, i : i + length] * kernel[i] for i in range(width))
 
 
 class FeedForward(nnx.Module):
@@ -65,8 +82,15 @@ class Residual(nnx.Module):
     def __call__(self, x: Float[Array, "B T D"], *rest: Any, rng: Any) -> Float[Array, "B T D"]:
         branch: Any = self.branch
         y = branch(self.norm(x) if self.pre else x, *rest)
-        y = x + self.dropout(y, deterministic=rng is None, rngs=rng)
-        return y if self.pre else self.norm(y)
+        return self._joined(x, self.dropout(y, deterministic=rng is None, rngs=rng))
+
+    def decode(self, x: Float[Array, "B T D"], method: str, *rest: Any) -> tuple[Float[Array, "B T D"], Any]:
+        """The branch's `prefill` or `step` in its place, and the cache that it gives."""
+        y, cache = getattr(self.branch, method)(self.norm(x) if self.pre else x, *rest)
+        return self._joined(x, y), cache
+
+    def _joined(self, x, y):
+        return x + y if self.pre else self.norm(x + y)
 
 
 class Block(nnx.Module):
@@ -147,29 +171,34 @@ class Transformer(nnx.Module):
         """
         mask = Mask.for_self(causal=self.causal, valid=valid)
         rngs = [None] * (len(self.blocks) + 1) if rng is None else jax.random.split(rng, len(self.blocks) + 1)
-        x = self._embed(tokens)
+        x = self.embed(tokens)
         x = self.dropout(x, deterministic=rng is None, rngs=rngs[-1])
         run = nnx.remat(Block.__call__) if self.remat else Block.__call__
         for block, block_rng in zip(self.blocks, rngs, strict=False):
             x = run(block, x, mask, block_rng)
-        if self.norm is not None:
-            x = self.norm(x)
         if self.head == "pooled":
-            x = _mean(x, valid)
-        return self.output(x.astype(jnp.float32))
+            x = _mean(x if self.norm is None else self.norm(x), valid)
+            return self.output(x.astype(jnp.float32))
+        return self.predict(x)
 
-    def _embed(self, tokens):
-        length, x = tokens.shape[1], self.embedding(tokens)
+    def embed(self, tokens: Int[Array, "B T"], place: Place | None = None) -> Float[Array, "B T D"]:
+        """Of tokens that stand from 0 on, or of the one token of each row at its `place`."""
+        length, x = tokens.shape[1] if place is None else place.max_length, self.embedding(tokens)
         if self.position_embedding is not None:
             if length > self.max_length:
                 raise ValueError(
                     f"{length} tokens, but learned positions end at max_length={self.max_length}"
                 )
-            x += self.position_embedding(jnp.arange(length))
+            x += self.position_embedding(jnp.arange(length) if place is None else place.index[:, None])
         if self.positions == "sinusoidal":
+            table = sinusoidal(length, x.shape[-1])
             # As in the paper: the table, of size 1, would drown tokens that start much smaller.
-            x = x * x.shape[-1] ** 0.5 + sinusoidal(length, x.shape[-1])
+            x = x * x.shape[-1] ** 0.5 + (table if place is None else table[place.index][:, None])
         return x.astype(self.dtype)
+
+    def predict(self, x: Float[Array, "B T D"]) -> Float[Array, "B T O"]:
+        """Logits of what the last block gives, float32."""
+        return self.output((x if self.norm is None else self.norm(x)).astype(jnp.float32))
 
 
 def _mean(x: Float[Array, "B T D"], valid: Bool[Array, "B T"] | None) -> Float[Array, "B D"]:

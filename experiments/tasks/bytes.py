@@ -104,6 +104,9 @@ class Bytes(Task):
     def decode(self, tokens):
         return utf8.decode(tokens)
 
+    def write(self, tokens):
+        return utf8.write(tokens)
+
     def losses(self, logits, batch):
         sums = super().losses(logits, batch)
         total, weight = sums["loss"]

@@ -101,6 +101,10 @@ class Task(abc.ABC):
         """What stands for each token in a picture."""
         return [str(int(token)) for token in tokens]
 
+    def write(self, tokens: np.ndarray) -> str:
+        """The text of tokens, as `encode` reads it."""
+        return " ".join(str(int(token)) for token in tokens)
+
     def losses(self, logits: Float[Array, "*batch O"], batch: Mapping[str, Any]) -> Sums:
         """Each metric's weighted sum over a batch, and the sum of the weights.
 

@@ -11,6 +11,11 @@ def encode(text: str) -> np.ndarray:
     return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
 
 
+def write(tokens: np.ndarray) -> str:
+    """The text, U+FFFD where bytes are none."""
+    return bytes(bytearray(int(token) for token in tokens)).decode(errors="replace")
+
+
 def decode(tokens: np.ndarray) -> list[str]:
     """For each byte the character that it begins, or what it is where it begins none."""
     data, words = bytes(bytearray(int(token) for token in tokens)), []

@@ -123,10 +123,10 @@ def _forward(
     config: Config, task: Task, mesh: Mesh | None
 ) -> Callable[[Params, Batch, Array | None], tuple[Array, Any]]:
     """Logits, and the sum of the entropies of all rows of attention weights where it is penalised."""
-    graph, _ = nnx.split(nnx.eval_shape(lambda: _build(config, task, nnx.Rngs(0), mesh)))
+    model = graph(config, task, mesh)
 
     def forward(params: Params, batch: Batch, rng: Array | None) -> tuple[Array, Any]:
-        built: Any = nnx.merge(graph, params)
+        built: Any = nnx.merge(model, params)
         inputs = batch["tokens"], batch.get("valid"), rng
         if not config.train.entropy_penalty:
             return built(*inputs), 0.0
@@ -134,6 +134,11 @@ def _forward(
         return logits, sum(jax.tree.leaves(kept))
 
     return forward
+
+
+def graph(config: Config, task: Task, mesh: Mesh | None = None) -> Any:
+    """The model without its parameters, hashable: `nnx.merge` puts them together."""
+    return nnx.split(nnx.eval_shape(lambda: _build(config, task, nnx.Rngs(0), mesh)))[0]
 
 
 def _init(config: Config, task: Task) -> Callable[[Seed], TrainState]:

@@ -1,0 +1,1 @@
+"""Text that a trained model writes."""
