@@ -90,6 +90,9 @@ def get_config() -> Any:
     # part, and leave heat maps at the end. Costs a gradient and `attention_matrix` of 1,024 tokens each time.
     evaluation.diagnose = False
 
+    # Tokens that the first trained seed writes at the end, on a task of text: shown, and kept in the record.
+    evaluation.sample_tokens = 128
+
     return config.lock()
 
 

@@ -52,6 +52,8 @@ RECORD: dict[str, Shape] = {
     },
     "parameters": {"total": COUNT, "by_array": dict},
     "flops": {"forward": AMOUNT, "training": AMOUNT, "attention": AMOUNT},
+    "?decoding": {"length": SIZE, "cache_bytes": (COUNT, NOTHING)},
+    "?sample": {"seed": int, "prompt": str, "text": str, "temperature": AMOUNT, "top_p": AMOUNT},
     "memory": {
         "?training_step": BYTES, "?forward": BYTES,
         "?measured": {ANY: {"bytes": (COUNT, NOTHING), "method": str}},

@@ -23,7 +23,7 @@ ROOMS = (
     ("config",),
     ("training",),
     ("report",),
-    ("diagnose",),
+    ("diagnose", "generate"),
     ("running",),
     ("benchmark", "cite", "plan", "reproduce", "sweep"),
 )

@@ -123,6 +123,7 @@ RULES: dict[str, Rule] = {
     "eval.batch_size": count(1, WIDEST),
     "eval.timed_steps": count(0),
     "eval.diagnose": FLAG,
+    "eval.sample_tokens": count(0),
 }
 
 

@@ -36,10 +36,10 @@ BAD_VALUES = (flags.Error, ValueError, TypeError, RecursionError, MemoryError)  
 # What has no bearing on the numbers: `seeds_at_once` only within rounding, and a table says where it differs.
 INCIDENTAL = (
     "name", "seeds", "train.checkpoint_every", "train.log_every", "train.seeds_at_once", "eval.timed_steps",
-    "eval.diagnose",
+    "eval.diagnose", "eval.sample_tokens",
 )  # fmt: skip
 # Fields that came when there were results already. With these values they say what was so before.
-LATER = {"mesh.data": 1, "mesh.sequence": 1, "train.flops": None}
+LATER = {"mesh.data": 1, "mesh.sequence": 1, "train.flops": None, "eval.sample_tokens": 0}
 
 
 def load(path: str, overrides: list[str]) -> Config:

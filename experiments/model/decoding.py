@@ -5,8 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from attention import bytes_of
 from experiments.model.positions import Place
 from experiments.model.transformer import Block, Transformer
 
@@ -17,7 +19,7 @@ class Decoding:
     """What is remembered of each row: by block, the convolution's and the mixer's; and how many tokens, B."""
 
     blocks: list[dict[str, Any]]
-    length: Int[Array, " B"]
+    length: Any
     max_length: int = dataclasses.field(metadata={"static": True})
 
 
@@ -61,6 +63,21 @@ def step(
         )
         caches.append(cache)
     return model.predict(x)[:, 0], Decoding(caches, decoding.length + 1, decoding.max_length)
+
+
+def cache_bytes(graph: Any, params: Any, length: int) -> int | None:
+    """Bytes that decoding one sequence of up to `length` tokens takes beside parameters; None if it cannot.
+
+    `graph` and `params` as `nnx.merge` takes them; of parameters shapes and dtypes do.
+    """
+
+    def after_one_token(params: Any) -> Decoding:
+        return prefill(nnx.merge(graph, params), jnp.zeros((1, 1), jnp.int32), max_length=length)[1]
+
+    try:
+        return bytes_of(jax.eval_shape(after_one_token, params).blocks)
+    except (NotImplementedError, ValueError):
+        return None
 
 
 def _through(block: Block, x, method: str, given: dict[str, tuple]) -> tuple[Any, dict[str, Any]]:

@@ -9,10 +9,11 @@ from attention import Attention, hyperparameters
 from experiments import provenance, records
 from experiments.config import settings
 from experiments.fields import Config, flat
-from experiments.model import cost
+from experiments.model import cost, decoding
 from experiments.records import Record
 from experiments.report import compare
 from experiments.tasks.task import Task
+from experiments.training import train
 
 WORST_FIRST = (
     records.FAILED,
@@ -55,6 +56,7 @@ def new(cell: Cell, params: Any) -> Record:
             "attention": _attention(cell.variant),
             "parameters": cost.parameters(params),
             "flops": cost.flops(cell.config, cell.variant, cell.task, params),
+            "decoding": _decoding(cell, params),
             "memory": {},
             "speed": {},
             "seeds": {},
@@ -147,6 +149,12 @@ def summary(record: Record) -> dict[str, Any]:
     metrics = {metric for entry in record["seeds"].values() for metric in entry.get("test", {})}
     tests = {m: compare.interval(list(compare.scores(record, m).values())) for m in sorted(metrics)}
     return {"test": tests, "confidence": compare.CONFIDENCE, "failed": len(compare.failures(record))}
+
+
+def _decoding(cell: Cell, params: Any) -> dict[str, int | None]:
+    length = cell.task.length
+    graph = train.graph(cell.config, cell.task)
+    return {"length": length, "cache_bytes": decoding.cache_bytes(graph, params, length)}
 
 
 def _task(task: Task) -> dict[str, Any]:

@@ -269,3 +269,5 @@ def _results(out: Console, record: Record, folder: Path) -> None:
     found, complaints = records.find(folder.parent)
     others = [other for path, other in found if path != folder]
     tables.results(out, record, others, complaints)
+    if "sample" in record:
+        screen.sample(out, record["sample"])

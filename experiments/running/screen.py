@@ -86,6 +86,16 @@ def no_cheaper(out: Console, name: str, length: int) -> None:
     )
 
 
+def sample(out: Console, found: dict[str, Any]) -> None:
+    """What a model writes; what would command the terminal is shown as U+FFFD."""
+    shown = "".join(
+        c if c.isprintable() or c in "\n\t" else "\ufffd" for c in found["prompt"] + found["text"]
+    )
+    how = f"temperature {found['temperature']:g}, top_p {found['top_p']:g}"
+    out.print(f"seed {found['seed']} writes ({how}; python -m experiments.generate writes more):")
+    out.print(shown, markup=False)
+
+
 def refuse(out: Console, folder: Path, changes: list[str]) -> None:
     """Why a run is not continued, and what can be done."""
     out.print(

@@ -13,6 +13,8 @@ from experiments.config.checks import one_line
 from experiments.diagnose import diagnosis
 from experiments.diagnose.look import Looker
 from experiments.fields import Config
+from experiments.generate.generate import generate
+from experiments.generate.sampling import Sampling
 from experiments.running import contents
 from experiments.running.contents import Cell, Record
 from experiments.training import checkpoint, grid, layout, program, trained
@@ -90,6 +92,7 @@ def do(work: Work) -> tuple[str, str | None]:
             single = without(program.build(cell.config, cell.task), record["not_evaluated"])
         if reason := _train(dataclasses.replace(work, cell=cell), single, todo, looker):
             return records.OUT_OF_MEMORY_COMPILED, reason
+        _sample(dataclasses.replace(work, cell=cell))
     _diagnose(work, looker)
     return contents.outcome(record), "; ".join(contents.reasons(record)) or None
 
@@ -215,6 +218,25 @@ def _diagnose(work: Work, looker: Looker | None) -> None:
         diagnosis.write(work.folder, diagnosis.diagnosis(trained.load(work.folder, seed), looker=looker))
     except Exception as error:
         work.report.note(f"no diagnosis: {_reason(error)}")
+
+
+def _sample(work: Work) -> None:
+    """Leave what the first seed that was trained to its end writes, where a task is one of text."""
+    record, config, prompt = work.record, work.cell.config, work.cell.task.prompt
+    seeds = [int(seed) for seed, entry in record["seeds"].items() if entry["outcome"] == records.FINISHED]
+    if not config.eval.sample_tokens or prompt is None or not seeds:
+        return
+    work.save()  # where its parameters are
+    try:
+        model, drawn = trained.load(work.folder, min(seeds)), Sampling(temperature=0.8, top_p=0.95)
+        tokens = generate(model, [work.cell.task.encode(prompt)], config.eval.sample_tokens, drawn)
+    except Exception as error:
+        work.report.note(f"no sample: {_reason(error)}")
+        return
+    text = work.cell.task.write(tokens[0])
+    how = {"temperature": drawn.temperature, "top_p": drawn.top_p}
+    record["sample"] = {"seed": min(seeds), "prompt": prompt, "text": text, **how}
+    work.save()
 
 
 def _reason(error: Exception) -> str:

@@ -55,6 +55,7 @@ class Bytes(Task):
     primary: ClassVar[str] = "bits_per_byte"
     better: ClassVar = "lower"
     blind: ClassVar = ("unigram",)
+    prompt: ClassVar = "def "
 
     length: int = 1024
     num_validation: int = 32

@@ -41,6 +41,7 @@ class Task(abc.ABC):
     pads: ClassVar[bool] = False  # items have `valid`
     primary: ClassVar[str]  # the metric that decides which step is best
     better: ClassVar[Literal["lower", "higher"]]
+    prompt: ClassVar[str | None] = None  # what a trained model's sample begins with, where one can be read
     blind: ClassVar[tuple[str, ...]] = ("majority",)  # baselines, if it has them, that do not see the input
 
     length: int

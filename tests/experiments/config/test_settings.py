@@ -122,6 +122,7 @@ CHANGED = {
 INCIDENTAL = {
     "name": "other", "seeds": 5, "train.checkpoint_every": 7, "train.log_every": 7,
     "train.seeds_at_once": 2, "eval.timed_steps": 3, "eval.diagnose": True,
+    "eval.sample_tokens": 5,
 }  # fmt: skip
 
 
