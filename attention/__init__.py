@@ -17,6 +17,7 @@ from attention.matrix import attention_matrix
 from attention.mean import Mean
 from attention.merge import merge
 from attention.none import Nothing
+from attention.nystrom import Nystrom
 from attention.performer import Performer
 from attention.pooled import Pooled
 from attention.registry import capabilities, hyperparameters, make, names
@@ -42,6 +43,7 @@ __all__ = [
     "Mask",
     "Mean",
     "Nothing",
+    "Nystrom",
     "Observation",
     "Performer",
     "Pooled",

@@ -17,6 +17,7 @@ from attention.linformer import Linformer
 from attention.lsh import LSH
 from attention.mean import Mean
 from attention.none import Nothing
+from attention.nystrom import Nystrom
 from attention.performer import Performer
 from attention.pooled import Pooled
 from attention.retention import Retention
@@ -32,6 +33,7 @@ VARIANTS: dict[str, type[Attention]] = {
     "block_sparse": BlockSparse,
     "dilated": Dilated,
     "linformer": Linformer,
+    "nystrom": Nystrom,
     "linear": Linear,
     "performer": Performer,
     "retention": Retention,
