@@ -23,6 +23,7 @@ from attention.pooled import Pooled
 from attention.registry import capabilities, hyperparameters, make, names
 from attention.retention import Retention
 from attention.sharded import attend_sharded
+from attention.sinkhorn import Sinkhorn
 from attention.synthesizer import Synthesizer
 from attention.window import Window
 
@@ -48,6 +49,7 @@ __all__ = [
     "Performer",
     "Pooled",
     "Retention",
+    "Sinkhorn",
     "SoftmaxAttention",
     "Synthesizer",
     "Window",

@@ -21,6 +21,7 @@ from attention.nystrom import Nystrom
 from attention.performer import Performer
 from attention.pooled import Pooled
 from attention.retention import Retention
+from attention.sinkhorn import Sinkhorn
 from attention.synthesizer import Synthesizer
 from attention.window import Window
 
@@ -32,6 +33,7 @@ VARIANTS: dict[str, type[Attention]] = {
     "lsh": LSH,
     "block_sparse": BlockSparse,
     "dilated": Dilated,
+    "sinkhorn": Sinkhorn,
     "linformer": Linformer,
     "nystrom": Nystrom,
     "linear": Linear,

@@ -284,6 +284,12 @@ FAULTS = (
     Fault("a causal block sees all of itself", 3, "block_sparse.py",
           "whole &= (seen < before + c)", "whole &= (seen <= before + c)",
           "laws_causality: later_tokens and block_sparse"),
+    Fault("blocks of padding take part in a sorting", 5, "sinkhorn.py",
+          "& real_key.any(2)[:, None, :]", "& (real_key.any(2) | True)[:, None, :]",
+          "laws_padding: law_5_appended and sinkhorn"),
+    Fault("a sorted token that is half padding counts whole", 1, "sinkhorn.py",
+          "(share * there).sum(-1, keepdims=True)", "share.sum(-1, keepdims=True)",
+          "laws_value: law_1_output and sinkhorn and appended"),
     # Low rank, and no comparison.
     Fault("mixtures of padding alone are seen", 4, "linformer.py",
           "key_valid=jnp.broadcast_to(some, (len(some), self.num_projected))", "key_valid=None",
