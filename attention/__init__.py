@@ -26,6 +26,7 @@ from attention.sharded import attend_sharded
 from attention.sinkhorn import Sinkhorn
 from attention.synthesizer import Synthesizer
 from attention.window import Window
+from attention.window_linear import WindowLinear
 
 __all__ = [
     "LSH",
@@ -53,6 +54,7 @@ __all__ = [
     "SoftmaxAttention",
     "Synthesizer",
     "Window",
+    "WindowLinear",
     "attend_sharded",
     "attend_with_entropy",
     "attention_matrix",

@@ -24,6 +24,7 @@ from attention.retention import Retention
 from attention.sinkhorn import Sinkhorn
 from attention.synthesizer import Synthesizer
 from attention.window import Window
+from attention.window_linear import WindowLinear
 
 VARIANTS: dict[str, type[Attention]] = {
     "full": Full,
@@ -38,6 +39,7 @@ VARIANTS: dict[str, type[Attention]] = {
     "nystrom": Nystrom,
     "linear": Linear,
     "performer": Performer,
+    "window_linear": WindowLinear,
     "retention": Retention,
     "gated_linear": GatedLinear,
     "delta": Delta,

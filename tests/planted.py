@@ -305,6 +305,11 @@ FAULTS = (
           "return table if axis else table[:length]", "return table if axis else table[-length:]",
           f"{CAUSAL_VALUE} and synthesizer"),
     # Kernels and states.
+    Fault("the gate between near and far is the wrong way round", 1, "window_linear.py",
+          "share * far + (1 - share) * wide(near)", "(1 - share) * far + share * wide(near)",
+          f"{CAUSAL_VALUE} and window_linear"),
+    Fault("a window without keys keeps its share", 1, "window_linear.py",
+          "lse > -jnp.inf", "lse == lse", "laws_value: law_1_output and window_linear and one_sided"),
     Fault("denominator counts every key twice", 1, "kernel.py",
           "[value, jnp.ones_like(value[..., :1])]", "[value, 2 * jnp.ones_like(value[..., :1])]",
           f"{CAUSAL_VALUE} and linear"),
