@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.random import threefry2x32_p
 
+from attention.blocks import blocks_at_once
 from attention.check import check_count, check_positive, check_softmax_fields
 from attention.dropout import kept, query_words
 from attention.interface import Attention, Capabilities, Flops, Limit
@@ -114,9 +115,10 @@ class Sinkhorn(Attention):
             (real_query.any(2)[:, :, None] & real_key.any(2)[:, None, :])[:, None], self.num_iterations,
         )  # fmt: skip
         order = order.reshape(batch, num_kv_heads, -1, *order.shape[2:])
-        output = _near(
-            query.reshape(*query.shape[:3], num_kv_heads, -1, head_dim), (key, value, real_key),
-            _sorted(order, key, value, real_key), self._kept(rng, query), Logits.of(self, head_dim),
+        query = query.reshape(*query.shape[:3], num_kv_heads, -1, head_dim)
+        output = self._near(
+            query, (key, value, real_key), _sorted(order, key, value, real_key), self._words(rng, query),
+            Logits.of(self, head_dim),
         )  # fmt: skip
         output = jnp.where(real_query[..., None, None, None], output, 0)
         return output.reshape(batch, -1, num_heads, output.shape[-1])[:, :length]
@@ -133,15 +135,33 @@ class Sinkhorn(Attention):
         hidden = jax.nn.relu(jnp.einsum("BCNH,NHJ->BCNJ", pooled, hidden))
         return jnp.einsum("BCNJ,DNJ->BNCD", hidden, by_block[:number])
 
-    def _kept(self, rng, query) -> Any:
-        """What multiplies weights of each place in a block, B C N W W: 0 or 1 / (1 - rate); None: nothing."""
+    def _words(self, rng, query) -> Any:
+        """What decides the dropout of each query, two of B C K G W, and of each place, 1 C W; None: none."""
         if rng is None or self.dropout_rate == 0:
             return None
-        batch, number, size, num_heads = query.shape[:4]
-        words = query_words(rng, batch, num_heads, number * size)
-        first, second = (x.reshape(batch, num_heads, number, size, 1) for x in words)
-        index = jnp.arange(number * size).reshape(number, 1, size)
-        return kept(first, second, index, self.dropout_rate).swapaxes(1, 2) / (1 - self.dropout_rate)
+        batch, number, size, num_kv_heads, group = query.shape[:5]
+        words = query_words(rng, batch, num_kv_heads * group, number * size)
+        shape = (batch, num_kv_heads, group, number, size)
+        first, second = (jnp.moveaxis(x.reshape(shape), 3, 1) for x in words)
+        return first, second, jnp.arange(number * size).reshape(1, number, size)
+
+    def _near(self, query, own, other, words, logits: Logits) -> Any:
+        """Each block of queries B C W K G H with its own block and the sorted one: B C W K G V, by turns."""
+        batch, number, size, num_kv_heads, group = query.shape[:5]
+
+        @jax.checkpoint
+        def turn(blocks):
+            query, own, other, words = blocks
+            share = None
+            if words is not None:
+                first, second = (x[..., None] for x in words[:2])
+                share = kept(first, second, words[2][:, None, None, None], self.dropout_rate)
+                share = jnp.concatenate([share, share], -1) / (1 - self.dropout_rate)
+            return _of_block(query, own, other, share, logits)
+
+        together = jax.tree.map(lambda x: x.swapaxes(0, 1), (query, own, other, words))
+        at_once = blocks_at_once(batch * num_kv_heads * group * size * 2 * size)
+        return lax.map(turn, together, batch_size=min(at_once, number)).swapaxes(0, 1)
 
 
 def _gumbel(rng, batch: int, num_heads: int, number: int) -> Any:
@@ -189,18 +209,17 @@ def _sorted(order, key, value, real) -> tuple[Any, Any, Any]:
     return keys.astype(key.dtype), jnp.where(mass[..., None] > 0, values, 0).astype(value.dtype), mass
 
 
-@functools.partial(jax.checkpoint, static_argnums=(4,))
-def _near(query, own, other, kept_share, logits: Logits) -> Any:
-    """Queries B C W K G H with their own block and the one sorted to it, under one softmax: B C W K G V."""
+def _of_block(query, own, other, kept_share, logits: Logits) -> Any:
+    """Queries B W K G H of a block with its keys and those sorted to it, under one softmax: B W K G V."""
     (key, value, real), (keys, values, mass) = own, other
     type_of = jnp.promote_types(query.dtype, jnp.float32)
     product = functools.partial(jnp.einsum, preferred_element_type=type_of)
     scores = jnp.concatenate(
-        [product("BCWKGH,BCXKH->BCKGWX", query, key), product("BCWKGH,BCXKGH->BCKGWX", query, keys)], -1
+        [product("BWKGH,BXKH->BKGWX", query, key), product("BWKGH,BXKGH->BKGWX", query, keys)], -1
     )
     scores = logits.cap(scores * logits.scale)[0]
-    there = jnp.moveaxis(mass, 2, -1)  # B C K G X
-    there = jnp.concatenate([jnp.broadcast_to(real[:, :, None, None], there.shape), there], -1)[..., None, :]
+    there = jnp.moveaxis(mass, 1, -1)  # B K G X
+    there = jnp.concatenate([jnp.broadcast_to(real[:, None, None], there.shape), there], -1)[..., None, :]
     # What is subtracted cancels. Values are sums already, so that only the total has to count what is there.
     counted = jnp.where(there > 0, scores + jnp.log(jnp.where(there > 0, there, 1)), -jnp.inf)
     greatest = lax.stop_gradient(counted.max(-1, keepdims=True))
@@ -208,8 +227,8 @@ def _near(query, own, other, kept_share, logits: Logits) -> Any:
     share = jnp.exp(jnp.where(there > 0, scores - jnp.where(sees, greatest, 0), UNREAL))
     share = share / jnp.where(sees, (share * there).sum(-1, keepdims=True), 1)
     if kept_share is not None:
-        share = share * jnp.tile(kept_share.reshape(*share.shape[:-1], -1), 2)
-    size = key.shape[2]
-    return product("BCKGWX,BCXKV->BCWKGV", share[..., :size].astype(value.dtype), value) + product(
-        "BCKGWX,BCXKGV->BCWKGV", share[..., size:].astype(value.dtype), values
+        share = share * kept_share
+    size = key.shape[1]
+    return product("BKGWX,BXKV->BWKGV", share[..., :size].astype(value.dtype), value) + product(
+        "BKGWX,BXKGV->BWKGV", share[..., size:].astype(value.dtype), values
     )
