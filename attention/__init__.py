@@ -19,13 +19,16 @@ from attention.matrix import attention_matrix
 from attention.mean import Mean
 from attention.merge import merge
 from attention.none import Nothing
+from attention.nystrom import Nystrom
 from attention.performer import Performer
 from attention.pooled import Pooled
 from attention.registry import capabilities, hyperparameters, make, names
 from attention.retention import Retention
 from attention.sharded import attend_sharded
+from attention.sinkhorn import Sinkhorn
 from attention.synthesizer import Synthesizer
 from attention.window import Window
+from attention.window_linear import WindowLinear
 
 __all__ = [
     "LSH",
@@ -44,13 +47,16 @@ __all__ = [
     "Mask",
     "Mean",
     "Nothing",
+    "Nystrom",
     "Observation",
     "Performer",
     "Pooled",
     "Retention",
+    "Sinkhorn",
     "SoftmaxAttention",
     "Synthesizer",
     "Window",
+    "WindowLinear",
     "attend_sharded",
     "attend_with_entropy",
     "attention_matrix",

@@ -12,7 +12,7 @@ _PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform
 # The whole tile, all heads and rows of the batch, is best so small that a CPU has it in its caches, and so
 # large that XLA shares its products among the cores; accelerators want it large. Found by trying on 2 cores;
 # correctness never depends on it.
-CPU_TILE = 2**21
+CPU_TILE, OTHER_TILE = 2**21, 2**24
 CPU_FULL, OTHER_FULL = (512, 512), (512, 1024)
 CPU_BAND, OTHER_BAND = (64, 256), (128, 512)
 
@@ -57,6 +57,11 @@ def band_block(rows: int, width: int, query_length: int) -> int:
     while on_cpu and rows * block * (block + width) > CPU_TILE and block > 16:
         block //= 2
     return _at_most(block, query_length)
+
+
+def blocks_at_once(weights: int) -> int:
+    """How many blocks a loop takes at a turn, when each has so many weights over batch and heads."""
+    return max(1, (CPU_TILE if platform() == "cpu" else OTHER_TILE) // weights)
 
 
 def _at_most(block: int, length: int) -> int:

@@ -64,8 +64,8 @@ def check_choice(named: Any, field: str, choices: Sequence[str]) -> None:
     check_field(named, field, accepted, isinstance(value, str) and value in choices)
 
 
-def check_softmax_fields(variant: Any) -> None:
-    """The fields that softmax variants share: scale, temperature, softcap, dropout_rate."""
+def check_logit_fields(variant: Any) -> None:
+    """The fields by which q.k becomes a logit: scale, temperature, softcap."""
     check_positive(variant, "scale", optional=True)
     check_positive(variant, "temperature")
     check_positive(variant, "softcap", most=_MOST_CAP, optional=True)
@@ -76,6 +76,11 @@ def check_softmax_fields(variant: Any) -> None:
             f"{variant.name}: scale={variant.scale!r} / temperature={variant.temperature!r} is {factor:.3g}; "
             "it must be a number above 0 that float32 can hold"
         )
+
+
+def check_softmax_fields(variant: Any) -> None:
+    """The fields that softmax variants share: those of logits, and dropout_rate."""
+    check_logit_fields(variant)
     rate = variant.dropout_rate
     check_field(variant, "dropout_rate", "a number in [0, 1)", is_real(rate) and 0 <= rate < 1)
 

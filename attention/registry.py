@@ -17,11 +17,14 @@ from attention.linformer import Linformer
 from attention.lsh import LSH
 from attention.mean import Mean
 from attention.none import Nothing
+from attention.nystrom import Nystrom
 from attention.performer import Performer
 from attention.pooled import Pooled
 from attention.retention import Retention
+from attention.sinkhorn import Sinkhorn
 from attention.synthesizer import Synthesizer
 from attention.window import Window
+from attention.window_linear import WindowLinear
 
 VARIANTS: dict[str, type[Attention]] = {
     "full": Full,
@@ -31,9 +34,12 @@ VARIANTS: dict[str, type[Attention]] = {
     "lsh": LSH,
     "block_sparse": BlockSparse,
     "dilated": Dilated,
+    "sinkhorn": Sinkhorn,
     "linformer": Linformer,
+    "nystrom": Nystrom,
     "linear": Linear,
     "performer": Performer,
+    "window_linear": WindowLinear,
     "retention": Retention,
     "gated_linear": GatedLinear,
     "delta": Delta,

@@ -139,7 +139,7 @@ def call(variant: Attention, given: Inputs, mask: Mask) -> tuple[Array, Array]:
     if isinstance(variant, SoftmaxAttention):
         return variant.attend(given.query, given.key, given.value, mask, **rest)
     output = variant(given.query, given.key, given.value, mask, **rest)
-    return output, jnp.zeros(given.query.shape[:3], jnp.float32)
+    return output, jnp.zeros(given.query.shape[:3], jnp.promote_types(output.dtype, jnp.float32))
 
 
 forward = jax.jit(call, static_argnums=0)
