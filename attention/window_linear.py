@@ -96,6 +96,7 @@ class WindowLinear(Attention):
         return tuple(part._cached(query, key, value, mask, **rest) for part in (self._near, self._far))
 
     def _step(self, query, key, value, cache, *, params, gates):
+        assert gates is not None  # or the call would have been refused
         rest = {"params": params, "gates": None}
         near, near_cache = self._near._step(query, key, value, cache[0], **rest)
         far, far_cache = self._far._step(query, key, value, cache[1], **rest)
