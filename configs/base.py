@@ -13,22 +13,31 @@ def get_config() -> Any:
     # measured.
     config.seeds = (0,)
 
-    # Which attention, and its fields where they are not the variant's defaults.
+    # Which attention, or what stands in its place (gru, ssm), and its fields where they are not the defaults.
     config.attention = ConfigDict({"name": "full"})
+
+    # Further ones, for models that mix them by layer, each under a label that `model.layers` has:
+    # {"local": {"name": "window", "window_size": 64}}. Without a name the label is the name.
+    config.mixers = ConfigDict()
 
     # Which task, and its fields where they are not the task's defaults.
     config.task = ConfigDict({"name": "bytes"})
 
     model = config.model = ConfigDict()
     model.num_layers = 2
+    # Labels of the layers' mixers, in turn and around: "attention,local" has config.attention in layers 0, 2,
+    # ... and config.mixers.local in layers 1, 3, ...
+    model.layers = "attention"
     model.num_heads = 2
     model.num_kv_heads = optional(None)  # heads of keys and values, a divisor of num_heads; None: num_heads
     model.model_dim = 128
-    model.head_dim = 64  # width of a query and of a key
+    model.head_dim = (
+        64  # width of a query and of a key; num_heads * head_dim is a recurrent layer's inner one
+    )
     model.value_dim = optional(None)  # width of a value; None: head_dim
     model.mlp_dim = 512  # inner width of the feed-forward layer; 0: there is none
     model.norm = "pre"  # pre, post
-    model.positions = "rotary"  # learned, sinusoidal, rotary, none
+    model.positions = "rotary"  # learned, sinusoidal, rotary (turns queries and keys, if any), none
     # Tokens of a causal depthwise convolution before the attention; 0: there is none. On `bytes` it learns
     # within a minute what follows what, for which attention alone takes several.
     model.conv_width = 4

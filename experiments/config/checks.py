@@ -5,12 +5,13 @@ import difflib
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attention
 from attention.check import is_int
 from experiments.fields import Config
+from experiments.model.registry import Mixer
 from experiments.model.transformer import DTYPES, INITS, NORMS, POSITIONS
 from experiments.tasks.task import LONGEST, SPLITS, Task
 
@@ -18,6 +19,7 @@ SCHEDULES = ("cosine", "rsqrt", "constant")  # of the learning rate
 Rule = tuple[str, Callable[[Any], bool]]  # what is accepted, in words and as a predicate
 MOST = 2**31 - 1  # steps and items are counted in int32
 WIDEST = 2**20  # of anything in the model: more is a mistake, and products of a few must fit int64
+MIXERS, LAYERS = "mixers", "model.layers"  # a section, and the field that says which of them a layer has
 UNROLLED = 1024  # layers, and places of a convolution: each is in the program as often as it is asked for
 
 
@@ -75,10 +77,20 @@ RATES: Rule = (
     lambda value: _differ(value, lambda rate: is_number(rate) and rate > 0),
 )
 
+LABELS: Rule = (
+    "one or more labels with commas between, one of them attention",
+    lambda value: (
+        isinstance(value, str)
+        and re.fullmatch(r"[A-Za-z]\w*(,[A-Za-z]\w*)*", value, re.ASCII) is not None
+        and "attention" in value.split(",")
+    ),
+)
+
 RULES: dict[str, Rule] = {
     "name": NAME,
     "seeds": SEEDS,
     "model.num_layers": count(1, UNROLLED),
+    LAYERS: LABELS,
     "model.num_heads": count(1, WIDEST),
     "model.num_kv_heads": optional(count(1, WIDEST)),
     "model.model_dim": count(1, WIDEST),
@@ -152,11 +164,13 @@ def check_fields(fields: dict[str, Any]) -> None:
             refuse(field, fields[field], accepted)
 
 
-def check_together(config: Config, variant: attention.Attention, task: Task) -> None:
-    """Fields against each other, the variant and the task. Raises UsageError."""
+def check_together(config: Config, mixers: Sequence[Mixer], task: Task) -> None:
+    """Fields against each other, the mixers and the task. Raises UsageError."""
     model = config.model
     if not config.seeds and not config.eval.timed_steps:
         refuse("seeds", (), "at least one with eval.timed_steps=0: there is nothing to do")
+    if len(mixers) > model.num_layers:
+        refuse(LAYERS, model.layers, f"no longer than model.num_layers={model.num_layers}")
     if model.num_kv_heads and model.num_heads % model.num_kv_heads:
         refuse("model.num_kv_heads", model.num_kv_heads, f"a divisor of model.num_heads={model.num_heads}")
     if model.positions == "rotary" and model.head_dim % 2:
@@ -169,10 +183,11 @@ def check_together(config: Config, variant: attention.Attention, task: Task) -> 
     if config.train.batch_size % config.train.num_microbatches:
         divided = f"a divisor of train.batch_size={config.train.batch_size}"
         refuse("train.num_microbatches", config.train.num_microbatches, divided)
-    if config.train.entropy_penalty and (reason := attention.no_entropy(variant)):
-        refuse("train.entropy_penalty", config.train.entropy_penalty, f"0: {reason}")
-    _check_capable(model, variant, task)
-    _check_shares(config, variant, task)
+    reasons = list(filter(None, map(attention.no_entropy, mixers)))
+    if config.train.entropy_penalty and reasons:
+        refuse("train.entropy_penalty", config.train.entropy_penalty, f"0: {reasons[0]}")
+    _check_capable(model, mixers, task)
+    _check_shares(config, mixers, task)
 
 
 def check_warmup(config: Config) -> None:
@@ -183,18 +198,21 @@ def check_warmup(config: Config) -> None:
         refuse("optimizer.warmup_steps", config.optimizer.warmup_steps, f"below train.steps={steps}{source}")
 
 
-def _check_capable(model: Config, variant: attention.Attention, task: Task) -> None:
-    able = variant.capabilities
-    if not (able.causal if task.causal else able.two_sided):
-        direction = "causal" if task.causal else "two-sided"
-        raise UsageError(f"the task {task.name} is {direction}, which attention {variant.name} cannot be")
-    if not able.grouped_queries and model.num_kv_heads not in (None, model.num_heads):
-        refuse("model.num_kv_heads", model.num_kv_heads, f"None with attention {variant.name}")
-    if not able.value_width and model.value_dim not in (None, model.head_dim):
-        refuse("model.value_dim", model.value_dim, f"None with attention {variant.name}")
+def _check_capable(model: Config, mixers: Sequence[Mixer], task: Task) -> None:
+    for mixer in mixers:
+        if not (mixer.capabilities.causal if task.causal else mixer.capabilities.two_sided):
+            direction = "causal" if task.causal else "two-sided"
+            raise UsageError(f"the task {task.name} is {direction}, which attention {mixer.name} cannot be")
+    # Beside attention, heads are no concern of what is recurrent.
+    for mixer in [each for each in mixers if isinstance(each, attention.Attention)] or mixers:
+        able = mixer.capabilities
+        if not able.grouped_queries and model.num_kv_heads not in (None, model.num_heads):
+            refuse("model.num_kv_heads", model.num_kv_heads, f"None with attention {mixer.name}")
+        if not able.value_width and model.value_dim not in (None, model.head_dim):
+            refuse("model.value_dim", model.value_dim, f"None with attention {mixer.name}")
 
 
-def _check_shares(config: Config, variant: attention.Attention, task: Task) -> None:
+def _check_shares(config: Config, mixers: Sequence[Mixer], task: Task) -> None:
     data, sequence, train = config.mesh.data, config.mesh.sequence, config.train
     sizes = {
         "train.batch_size": (train.batch_size, data * train.num_microbatches),
@@ -205,8 +223,9 @@ def _check_shares(config: Config, variant: attention.Attention, task: Task) -> N
     for field, (size, shares) in sizes.items():
         if size % shares:
             refuse(field, size, f"a multiple of {shares}, with config.mesh={data}x{sequence}")
-    if sequence > 1 and not variant.capabilities.sequence_parallel:
-        refuse("mesh.sequence", sequence, f"1 with attention {variant.name}")
+    whole = [mixer.name for mixer in mixers if not mixer.capabilities.sequence_parallel]
+    if sequence > 1 and whole:
+        refuse("mesh.sequence", sequence, f"1 with attention {whole[0]}")
     if sequence > 1 and train.entropy_penalty:
         refuse("train.entropy_penalty", train.entropy_penalty, f"0 with mesh.sequence={sequence}")
     if data * sequence > 1 and train.seeds_at_once not in (None, 1):

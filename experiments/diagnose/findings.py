@@ -34,6 +34,8 @@ def _unknown(now: Look) -> list[str]:
         for head, value in enumerate(own["entropy"])
         if value is None
     ]
+    if not now["heads"]:
+        return ["No layer has attention: there are no heads to look at."]
     if not told and not list(_each(now, "from_uniform")):
         told = [f"No row sees {LEAST_KEYS} keys: how heads spread cannot be judged."]
     return told

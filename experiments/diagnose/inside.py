@@ -7,7 +7,7 @@ pools and windows stay as they are.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from experiments.config import settings
 from experiments.fields import Config
 from experiments.model import transformer
 from experiments.model.mixer import Inputs, in_evaluation
+from experiments.model.registry import Mixer
 from experiments.tasks.task import Task
 from experiments.training import train
 
@@ -39,23 +40,26 @@ class Inside:
     """Programs of one config, compiled for the shapes that they meet.
 
     `inputs`: (parameters, tokens B T, valid B T or None) -> Inputs by layer, of those that have attention.
-    `weights`: (Inputs, valid) -> Weights.
+    `weights[layer]`: (Inputs, valid) -> Weights, of these layers.
     `gradients`: (parameters, batch, rng) -> norm of the gradient of what training lowers, before clipping,
     by part, and by layer in it.
     """
 
     inputs: Any
-    weights: Any
+    weights: Mapping[int, Any]
     gradients: Any
 
 
 def of(config: Config, task: Task) -> Inside:
     """The programs that look into a config's model. Nothing is compiled before it is called."""
-    variant = in_evaluation(settings.variant(config))
+    mixers = [in_evaluation(x) if isinstance(x, Attention) else x for x in settings.mixers(config)]
+    looked_at = {x for x in mixers if isinstance(x, Attention)}
+    weighed = {x: jax.jit(functools.partial(_weights, x, task.causal)) for x in looked_at}
+    layers = {layer: mixers[layer % len(mixers)] for layer in range(config.model.num_layers)}
     gradient = train.gradient(config, task)
     return Inside(
-        jax.jit(functools.partial(_inputs, _graph(config, task, variant))),
-        jax.jit(functools.partial(_weights, variant, task.causal)),
+        jax.jit(functools.partial(_inputs, _graph(config, task, mixers))),
+        {layer: weighed[mixer] for layer, mixer in layers.items() if mixer in weighed},
         jax.jit(lambda params, batch, rng: norms(gradient(params, batch, rng)[0])),
     )
 
@@ -93,9 +97,9 @@ def _names(path: Any) -> list[str]:
     return [str(getattr(step, "key", "")) for step in path]
 
 
-def _graph(config: Config, task: Task, variant: Attention) -> Any:
+def _graph(config: Config, task: Task, mixers: Sequence[Mixer]) -> Any:
     def build() -> Any:
-        return transformer.build(config.model, variant, task, nnx.Rngs(0), with_inputs=True)
+        return transformer.build(config.model, mixers, task, nnx.Rngs(0), with_inputs=True)
 
     return nnx.split(nnx.eval_shape(build))[0]
 

@@ -91,7 +91,7 @@ class Looker:
     def weights(self, params: train.Params, tokens: Any, valid: Any) -> Iterator[tuple[int, inside.Weights]]:
         """Of one layer that has attention after the other."""
         for layer, own in self.programs.inputs(params, tokens, valid).items():
-            yield layer, self.programs.weights(own, valid)
+            yield layer, self.programs.weights[layer](own, valid)
 
 
 def _over_items(values: Any) -> list[float | None]:

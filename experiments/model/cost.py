@@ -1,13 +1,15 @@
 """What a model costs by count, not by measurement: parameters, and FLOPs of its matrix products."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
-import attention
-from attention import Attention, Flops
+from attention import Flops
 from experiments.fields import Config
+from experiments.model import registry
+from experiments.model.registry import Mixer
 from experiments.tasks.task import Task
 
 
@@ -20,11 +22,11 @@ def parameters(params: Any) -> dict[str, Any]:
     return {"total": sum(array["size"] for array in arrays.values()), "by_array": arrays}
 
 
-def flops(config: Config, variant: Attention, task: Task, params: Any) -> dict[str, Any]:
+def flops(config: Config, mixers: Sequence[Mixer], task: Task, params: Any) -> dict[str, Any]:
     """Floating point operations for one sequence of the task's length; a multiply-add is two.
 
-    Matrix products and convolutions of the layers, forward once and backward twice, and what the variant
-    counts for itself. Recomputation by `model.remat` is not counted.
+    Matrix products and convolutions of the layers, forward once and backward twice, and what each layer's
+    mixer counts for itself ("attention"), the mixers in turn. Recomputation by `model.remat` is not counted.
     """
     tokens = task.length
     dense = sum(
@@ -32,27 +34,28 @@ def flops(config: Config, variant: Attention, task: Task, params: Any) -> dict[s
         for name, leaf in _named(params).items()
         if name.endswith(".kernel")
     )
-    mixing = _mixing(config, variant, task)
-    layers = config.model.num_layers
-    forward, backward = dense + layers * mixing.forward, 2 * dense + layers * mixing.backward
+    by_mixer = [_mixing(config, mixer, task) for mixer in mixers]
+    mixing = [by_mixer[layer % len(by_mixer)] for layer in range(config.model.num_layers)]
+    mixed_forward, mixed_backward = sum(x.forward for x in mixing), sum(x.backward for x in mixing)
+    forward, backward = dense + mixed_forward, 2 * dense + mixed_backward
     return {
         "forward": forward,
         "training": forward + backward,
-        "attention": layers * (mixing.forward + mixing.backward),
+        "attention": mixed_forward + mixed_backward,
         "unit": "operations of matrix products, one sequence, analytic",
     }
 
 
-def no_cheaper_than_full(config: Config, variant: Attention, task: Task) -> bool:
-    """Whether a variant that is not full attention asks for as many products at the task's length."""
-    if variant.capabilities.exact and math.isinf(variant.reach):
+def no_cheaper_than_full(config: Config, mixer: Mixer, task: Task) -> bool:
+    """Whether a mixer that is not full attention asks for as many products at the task's length."""
+    if mixer.capabilities.exact and math.isinf(mixer.reach):
         return False
-    full = attention.make("full")
-    return _mixing(config, variant, task).forward >= _mixing(config, full, task).forward
+    full = registry.make("full")
+    return _mixing(config, mixer, task).forward >= _mixing(config, full, task).forward
 
 
-def _mixing(config: Config, variant: Attention, task: Task) -> Flops:
-    return variant.flops(
+def _mixing(config: Config, mixer: Mixer, task: Task) -> Flops:
+    return mixer.flops(
         batch=1,
         query_length=task.length,
         key_length=task.length,

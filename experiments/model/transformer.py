@@ -1,6 +1,6 @@
 """A transformer around any mixer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -9,10 +9,12 @@ from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from attention import Attention, Mask
+from attention import Mask
 from experiments.fields import Config
 from experiments.model.mixer import AttentionMixer
 from experiments.model.positions import Place, sinusoidal
+from experiments.model.recurrent import Recurrent
+from experiments.model.registry import Mixer
 from experiments.tasks.task import Task
 
 INITS: dict[str, Callable[[float], nnx.Initializer]] = {
@@ -210,7 +212,7 @@ def _mean(x: Float[Array, "B T D"], valid: Bool[Array, "B T"] | None) -> Float[A
 
 def build(
     model: Config,
-    variant: Attention,
+    mixers: Sequence[Mixer],
     task: Task,
     rngs: nnx.Rngs,
     *,
@@ -218,22 +220,28 @@ def build(
     with_inputs: bool = False,
     mesh: Mesh | None = None,
 ) -> Transformer:
-    """The model of a config: the variant in every layer; the rest as AttentionMixer has it."""
+    """The model of a config, the mixers in its layers in turn; the rest as AttentionMixer has it."""
     max_length = model.max_length or max((task.length, *task.eval_lengths))
 
-    def make_mixer(layer: int, rngs: nnx.Rngs) -> AttentionMixer:
+    def make_mixer(layer: int, rngs: nnx.Rngs) -> nnx.Module:
+        mixer = mixers[layer % len(mixers)]
+        options: Any = {
+            "model_dim": model.model_dim,
+            "kernel_init": INITS[model.init](model.init_std),
+            "dtype": jnp.dtype(model.compute_dtype),
+            "rngs": rngs,
+        }
+        if isinstance(mixer, Recurrent):
+            return mixer.module(inner_dim=model.num_heads * model.head_dim, causal=task.causal, **options)
         return AttentionMixer(
-            variant,
+            mixer,
+            **options,
             num_heads=model.num_heads,
             num_kv_heads=model.num_kv_heads or model.num_heads,
-            model_dim=model.model_dim,
             head_dim=model.head_dim,
             value_dim=model.value_dim or model.head_dim,
             max_length=max_length,
             rotate=model.positions == "rotary",
-            kernel_init=INITS[model.init](model.init_std),
-            dtype=jnp.dtype(model.compute_dtype),
-            rngs=rngs,
             with_entropy=with_entropy,
             with_inputs=with_inputs,
             mesh=mesh,

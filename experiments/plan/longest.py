@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import attention
 from experiments import measure
 from experiments.config.checks import UsageError
+from experiments.model import registry
 from experiments.plan import pool
 from experiments.plan.worker import FAILED
 
@@ -104,4 +104,4 @@ def overrides_of(variant: str, chosen: str, overrides: list[str]) -> list[str]:
 
 def variants(chosen: str, which: str) -> list[str]:
     """The chosen variant, or all of them."""
-    return [chosen] if which == "this" else list(attention.names())
+    return [chosen] if which == "this" else list(registry.names())

@@ -46,7 +46,7 @@ def plan(asked: Asked, chosen: list[str], workdir: str) -> None:
     """Compile a run's programs for each target, show and keep what they would take there."""
     out, folder = screen.console(), Path(workdir) / FOLDER
     config = asked.config
-    screen.differences(out, config.name, config.attention.to_dict(), asked.differences)
+    screen.differences(out, config.name, settings.layers(config), asked.differences)
     found: dict[str, Any] = {}
 
     def work(target: str) -> dict[str, Any]:
@@ -72,8 +72,8 @@ def _judged(config: Config, target: str, answer: pool.Answer) -> dict[str, Any]:
     """What a compiler said, whether it fits and how long it takes at least."""
     if "memory" not in answer:
         return answer | {"fits": None if answer["outcome"] == FAILED else False}
-    task, variant = settings.task(config), settings.variant(config)
-    operations = budget.step_flops(config, variant, task) // layout.num_devices(config)  # on each
+    task, mixers = settings.task(config), settings.mixers(config)
+    operations = budget.step_flops(config, mixers, task) // layout.num_devices(config)  # on each
     memory, room = answer["memory"]["training_step"], capacity(target, config)
     sharing = _sharing(target, config)
     bounds = roofline.bound(target, config.model.compute_dtype, operations, memory, sharing)

@@ -45,7 +45,7 @@ def _advice(group: list[Record], tasks: list[list[Record]], length: int, budget:
     planned = {name: size for name, record in rows.items() if (size := _planned(record)) is not None}
     fits = sorted(name for name, size in planned.items() if size <= budget * GIB)
     fits.sort(key=lambda name: tables.step_seconds(rows[name]) or 0.0)
-    compared = _compared({text.partition("(")[0] for text in fits}, tasks)
+    compared = _compared({rows[text]["attention"]["name"] for text in fits}, tasks)
     take = [_fitting(fits, planned, length, budget), *_fastest(fits, rows)]
     take.append(_quality(compared, tasks, length))
     unknown = sorted({r["attention"]["text"] for r in group} - planned.keys())

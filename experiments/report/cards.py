@@ -3,7 +3,7 @@
 import inspect
 from typing import Any, NamedTuple
 
-from attention import registry
+from experiments.model import registry
 from experiments.records import Record
 
 CLAIMS = ("time", "memory")  # of the capabilities, texts
@@ -29,7 +29,7 @@ def cards(found: list[Record]) -> list[Card]:
 
 
 def _card(name: str, own: list[Record]) -> Card:
-    known = registry.VARIANTS.get(name)
+    known = registry.MIXERS.get(name)
     capabilities = own[0]["attention"].get("capabilities", {})
     flags = {key.replace("_", " "): value for key, value in capabilities.items() if isinstance(value, bool)}
     settings = {record["attention"]["text"]: record for record in own}

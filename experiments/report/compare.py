@@ -8,6 +8,7 @@ from typing import Any
 from scipy import stats
 
 from experiments import provenance, records
+from experiments.config.checks import LAYERS, MIXERS
 from experiments.config.settings import LATER, incidental
 from experiments.fields import flat
 from experiments.records import Record
@@ -55,9 +56,9 @@ def labels(one: Record, other: Record) -> list[str]:
 
 def beside(fields: dict[str, Any]) -> set[str]:
     """Those of a config's fields that need not be the same for its numbers to be of the same experiment."""
-    variants = (field for field in fields if field.startswith("attention."))
+    variants = (field for field in fields if field.startswith(("attention.", f"{MIXERS}.")))
     derived = [] if fields["train.flops"] is None else ["train.steps"]
-    return {*incidental(fields), "task.data_dir", *variants, *derived}
+    return {*incidental(fields), "task.data_dir", LAYERS, *variants, *derived}
 
 
 def asked_for(record: Record) -> dict[str, Any]:

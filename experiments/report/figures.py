@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter
 
-import attention
 from experiments import files, records
+from experiments.model import registry
 from experiments.records import Record
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito
@@ -121,7 +121,7 @@ def literal(figure: Figure) -> None:
 
 def style(name: str) -> dict[str, Any]:
     """The same for a variant in every picture; black for what is not one of ours."""
-    known = attention.names()
+    known = registry.names()
     return distinct(known.index(name)) if name in known else distinct(-1) | {"color": BLACK}
 
 

@@ -5,11 +5,11 @@ import datetime
 import math
 from typing import Any
 
-from attention import Attention, hyperparameters
 from experiments import provenance, records
 from experiments.config import settings
 from experiments.fields import Config, flat
-from experiments.model import cost, decoding
+from experiments.model import cost, decoding, registry
+from experiments.model.registry import Mixer
 from experiments.records import Record
 from experiments.report import compare
 from experiments.tasks.task import Task
@@ -33,7 +33,7 @@ class Cell:
     identity: str  # hash of what decides its numbers
     differences: dict[str, Any]  # from the defaults
     task: Task
-    variant: Attention
+    mixers: tuple[Mixer, ...]  # of the layers, in turn
     argv: list[str]
     provenance: dict[str, Any]
 
@@ -53,9 +53,9 @@ def new(cell: Cell, params: Any) -> Record:
             "config": cell.config.to_dict(),
             "differences": cell.differences,
             "task": _task(cell.task),
-            "attention": _attention(cell.variant),
+            "attention": _attention(cell.mixers),
             "parameters": cost.parameters(params),
-            "flops": cost.flops(cell.config, cell.variant, cell.task, params),
+            "flops": cost.flops(cell.config, cell.mixers, cell.task, params),
             "decoding": _decoding(cell, params),
             "memory": {},
             "speed": {},
@@ -172,17 +172,31 @@ def _task(task: Task) -> dict[str, Any]:
     }
 
 
-def _attention(variant: Attention) -> dict[str, Any]:
-    fields = {field.name: getattr(variant, field.name) for field in dataclasses.fields(variant)}  # pyright: ignore[reportArgumentType]
-    defaults = hyperparameters(variant.name)
+def _attention(mixers: tuple[Mixer, ...]) -> dict[str, Any]:
+    """Of what mixes tokens; where layers differ, of each in turn, under the name and text of all."""
+    layers = [_mixer(mixer) for mixer in mixers]
+    if len(layers) == 1:
+        return layers[0]
+    reach = max(mixer.reach for mixer in mixers)
+    return {
+        "name": "+".join(dict.fromkeys(layer["name"] for layer in layers)),
+        "text": "+".join(layer["text"] for layer in layers),
+        "reach": reach if math.isfinite(reach) else "all",
+        "layers": layers,
+    }
+
+
+def _mixer(mixer: Mixer) -> dict[str, Any]:
+    fields = {field.name: getattr(mixer, field.name) for field in dataclasses.fields(mixer)}  # pyright: ignore[reportArgumentType]
+    defaults = registry.hyperparameters(mixer.name)
     own = ", ".join(f"{name}={value}" for name, value in fields.items() if value != defaults[name])
     return {
-        "name": variant.name,
-        "text": f"{variant.name}({own})" if own else variant.name,
+        "name": mixer.name,
+        "text": f"{mixer.name}({own})" if own else mixer.name,
         "hyperparameters": fields,
         "implementation": fields.get("implementation", "xla"),
-        "reach": variant.reach if math.isfinite(variant.reach) else "all",
-        "capabilities": dataclasses.asdict(variant.capabilities),
+        "reach": mixer.reach if math.isfinite(mixer.reach) else "all",
+        "capabilities": dataclasses.asdict(mixer.capabilities),
     }
 
 

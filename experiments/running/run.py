@@ -66,14 +66,15 @@ def run(
     """
     _check_device(require_device)
     out = screen.console()
-    task, variant = settings.task(config), settings.variant(config)
+    task, mixers = settings.task(config), settings.mixers(config)
     check_data(task)
     here = provenance.gather(layout.num_devices(config))
-    cell = Cell(config, settings.identity(config), differences, task, variant, argv, here)
+    cell = Cell(config, settings.identity(config), differences, task, mixers, argv, here)
     screen.banner(out, here, provenance.idle_accelerator())
-    screen.differences(out, config.name, config.attention.to_dict(), differences)
-    if cost.no_cheaper_than_full(config, variant, task):
-        screen.no_cheaper(out, variant.name, task.length)
+    screen.differences(out, config.name, settings.layers(config), differences)
+    for mixer in dict.fromkeys(mixers):
+        if cost.no_cheaper_than_full(config, mixer, task):
+            screen.no_cheaper(out, mixer.name, task.length)
     if dry_run:
         return _plan(out, cell)
     folder = Path(workdir) / f"{config.name}-{cell.identity}"

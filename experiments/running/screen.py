@@ -70,10 +70,13 @@ def banner(out: Console, provenance: dict[str, Any], idle_accelerator: str | Non
         out.print(f"[yellow]not citable: {why}[/]")
 
 
-def differences(out: Console, name: str, attention: dict[str, Any], changed: dict[str, Any]) -> None:
-    """The run's name, its attention with all fields, and how the config differs from the defaults."""
-    fields = ", ".join(f"{field}={value!r}" for field, value in attention.items() if field != "name")
-    out.print(f"[bold]{escape(name)}[/]: {attention['name']}({escape(fields)})")
+def differences(out: Console, name: str, layers: list[dict[str, Any]], changed: dict[str, Any]) -> None:
+    """The run's name, its layers' mixers with all fields, and how the config differs from the defaults."""
+    told = []
+    for mixer in layers:
+        fields = ", ".join(f"{field}={value!r}" for field, value in mixer.items() if field != "name")
+        told.append(f"{mixer['name']}({fields})")
+    out.print(f"[bold]{escape(name)}[/]: {escape(' + '.join(told))}")
     out.print(f"Different from the defaults:{'' if changed else ' nothing'}")
     for field, value in changed.items():
         out.print(f"  {field} = {value!r}", markup=False)

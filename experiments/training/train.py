@@ -157,7 +157,7 @@ def _build(config: Config, task: Task, rngs: nnx.Rngs, mesh: Mesh | None = None)
     with_entropy = config.train.entropy_penalty != 0
     shared = mesh if config.mesh.sequence > 1 else None
     return transformer.build(
-        config.model, settings.variant(config), task, rngs, with_entropy=with_entropy, mesh=shared
+        config.model, settings.mixers(config), task, rngs, with_entropy=with_entropy, mesh=shared
     )
 
 

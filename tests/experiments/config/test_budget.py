@@ -11,13 +11,13 @@ from tests.experiments import small
 @pytest.mark.parametrize("name", ["full", "window"])
 def test_steps_are_as_many_as_the_flops_pay_for(name):
     config = small.load(f"attention.name={name}")
-    task, variant = settings.task(config), settings.variant(config)
-    counted = cost.flops(config, variant, task, train.abstract_state(config, task).params)
+    task, mixers = settings.task(config), settings.mixers(config)
+    counted = cost.flops(config, mixers, task, train.abstract_state(config, task).params)
     one = counted["training"] * config.train.batch_size
-    assert budget.step_flops(config, variant, task) == one
+    assert budget.step_flops(config, mixers, task) == one
     for flops, steps in ((7 * one, 7), (8 * one - 1, 7), (8.5 * one, 8)):
         bought = small.load(f"attention.name={name}", f"train.flops={flops}", "train.steps=3")
-        assert bought.train.steps == steps and budget.steps(bought, variant, task) == steps
+        assert bought.train.steps == steps and budget.steps(bought, mixers, task) == steps
 
 
 def test_cheaper_attention_gets_more_steps_and_cells_keep_their_identity_without():

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+import attention
 from configs import base
 from experiments.config import checks, settings
 from tests.experiments import small
@@ -106,6 +107,7 @@ def test_differences_name_what_is_not_a_default():
 
 
 CHANGED = {
+    "model.layers": "attention,gru",
     "attention.softcap": 5.0, "task.num_test": 7, "model.num_layers": 3, "model.num_heads": 8,
     "model.num_kv_heads": 1, "model.model_dim": 16, "model.head_dim": 8, "model.value_dim": 8,
     "model.mlp_dim": 16, "model.norm": "post", "model.positions": "none", "model.conv_width": 5,
@@ -138,6 +140,75 @@ def test_the_identity_follows_what_decides_the_numbers():
     )
     recall = [settings.identity(small.load(f"train.stop_when_solved={value}")) for value in (True, False)]
     assert len(set(recall)) == 2
+
+
+def test_layers_have_mixers_in_turn(tmp_path):
+    config = load(WINDOW, "model.layers=attention,ssm,lsh", "model.num_layers=3", "mixers.ssm.state_dim=4")
+    assert [mixer.name for mixer in settings.mixers(config)] == ["window", "ssm", "lsh"]
+    assert config.mixers.ssm.to_dict() == {"name": "ssm", "state_dim": 4}
+    assert config.mixers.lsh.num_hashes == attention.hyperparameters("lsh")["num_hashes"]
+    changed = settings.differences(config, base.get_config())
+    assert changed["mixers.ssm.state_dim"] == 4 and changed["mixers.lsh.name"] == "lsh"
+    assert "mixers.lsh.num_hashes" not in changed
+    back = settings.recorded(json.loads(json.dumps(config.to_dict())))
+    assert settings.identity(back) == settings.identity(config)
+    assert settings.mixers(back) == settings.mixers(config)
+
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from ml_collections import ConfigDict\nfrom configs import base\ndef get_config():\n"
+        "    c = base.get_config()\n    c.model.layers = 'attention,near'\n"
+        "    c.mixers = ConfigDict({'near': {'name': 'window', 'window_size': 7}})\n    return c\n"
+    )
+    assert settings.mixers(load(file)) == (attention.Full(), attention.Window(window_size=7))
+    assert settings.mixers(load(file, "mixers.near.name=gru"))[1].name == "gru"
+    assert load(file, "model.layers=attention").mixers.to_dict() == {}
+    assert len({settings.identity(load(file, *each)) for each in ([], ["mixers.near.window_size=8"])}) == 2
+
+
+def test_what_was_recorded_before_layers_could_differ_is_the_same_cell():
+    """Its folder is named by a hash that is kept with results."""
+    fields = load(WINDOW).to_dict()
+    del fields["mixers"], fields["model"]["layers"]
+    assert settings.identity(settings.recorded(fields)) == settings.identity(load(WINDOW)) == "00ac6f76d4"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (["attention.name=gruu"], "unknown attention 'gruu'; known are full, "),
+        (["attention.name=gru", "attention.window_size=3"], "there is no field config.attention.window_size"),
+        (["model.layers=gru"], "must be one or more labels with commas between, one of them attention"),
+        (["model.layers=attention,"], "config.model.layers='attention,' is not accepted"),
+        (["model.layers=attention,near"], "config.mixers.near: unknown attention 'near'; known are"),
+        (["model.layers=attention,ssm", "mixers.ssm.state_dim=0"], "config.mixers.ssm: ssm: state_dim=0"),
+        (["model.layers=attention,ssm", "mixers.ssm.state=1"], "did you mean config.mixers.ssm.state_dim"),
+        (["model.layers=attention,gru,ssm"], "must be no longer than model.num_layers=2"),
+        (["mixers.gru.name=gru"], "there is no field config.mixers.gru.name"),
+        (["attention.name=gru", "model.num_kv_heads=1"], "must be None with attention gru"),
+        (["attention.name=gru", "model.value_dim=3"], "must be None with attention gru"),
+        (["model.layers=attention,gru", "mesh.sequence=2"], "mesh.sequence must be 1 with attention gru"),
+        (["model.layers=attention,gru", "train.entropy_penalty=1"], "gru has no softmax"),
+        (["model.layers=attention,linear", "task.name=text"], None),
+        (["model.layers=attention,gru", "model.num_kv_heads=1"], None),
+    ],
+)
+def test_mixers_that_do_not_fit(fields, words):
+    if words is None:
+        load(WINDOW, *fields)
+    else:
+        assert words in refusal(WINDOW, *fields)
+
+
+def test_sections_that_no_layer_asks_for(tmp_path):
+    file = tmp_path / "mine.py"
+    head = "from ml_collections import ConfigDict\nfrom configs import base\ndef get_config():\n"
+    for mixers, words in (
+        ("ConfigDict({'near': {'name': 'window'}})", "config.mixers.near is of no layer"),
+        ("ConfigDict({'near': 3})", "config.mixers must be a ConfigDict of ConfigDicts"),
+    ):
+        file.write_text(f"{head}    c = base.get_config()\n    c.mixers = {mixers}\n    return c\n")
+        assert words in refusal(file)
 
 
 def test_a_rate_beside_a_grid_decides_nothing():

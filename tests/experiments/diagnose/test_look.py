@@ -124,7 +124,7 @@ def test_weights_are_those_of_the_model(sound):
     own, params = sound
     tokens, _ = own.sample
     inputs = own.programs.inputs(params, tokens, None)
-    variant = settings.variant(own.config)
+    (variant,) = settings.mixers(own.config)
     assert list(inputs) == [0, 1]
     for layer, each in inputs.items():
         expected = attention_matrix(variant, each.query, each.key, Mask(causal=own.task.causal))

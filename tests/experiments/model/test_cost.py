@@ -24,9 +24,9 @@ def tiny(**changes):
 
 
 def counted(config):
-    task, variant = settings.task(config), settings.variant(config)
+    task, mixers = settings.task(config), settings.mixers(config)
     params = train.abstract_state(config, task).params
-    return cost.parameters(params), cost.flops(config, variant, task, params), variant
+    return cost.parameters(params), cost.flops(config, mixers, task, params), mixers[0]
 
 
 def test_parameters_by_hand():
@@ -82,5 +82,5 @@ def test_a_pooled_head_is_counted_once_a_sequence():
     config, variant = tiny(), attention.make("full")
     by_token, by_sequence = settings.task(config), Pooled(length=T)
     params = train.abstract_state(config, by_token).params
-    one, other = (cost.flops(config, variant, task, params)["forward"] for task in (by_token, by_sequence))
+    one, other = (cost.flops(config, [variant], task, params)["forward"] for task in (by_token, by_sequence))
     assert one - other == 2 * (T - 1) * D * V

@@ -14,6 +14,7 @@ KINDS = [
     ("model.positions=sinusoidal", "model.norm=post", "attention.name=window", "attention.window_size=4"),
     ("model.positions=learned", "model.conv_width=3", "attention.name=delta"),
     ("model.positions=none", "model.num_layers=2", "model.mlp_dim=0", "attention.name=lsh"),
+    ("attention.name=gru", "model.layers=attention,ssm,window", "model.num_layers=3"),
     ("model.compute_dtype=bfloat16", "attention.name=linear", "model.conv_width=2"),
 ]
 

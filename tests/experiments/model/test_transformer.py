@@ -37,7 +37,7 @@ def build(*fields, task=Recall, seed=0) -> Any:
     config = small.load("model.init_std=0.5", *fields)
     fields = config.task.to_dict()
     del fields["name"]
-    return transformer.build(config.model, settings.variant(config), task(**fields), nnx.Rngs(seed))
+    return transformer.build(config.model, settings.mixers(config), task(**fields), nnx.Rngs(seed))
 
 
 @jax.jit

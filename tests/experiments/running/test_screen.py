@@ -40,8 +40,10 @@ def test_idle_accelerator_is_seen_unless_the_cpu_was_asked_for(monkeypatch, tmp_
 def test_differences_are_literal():
     stream, out = printed()
     screen.differences(
-        out, "lsh", {"name": "lsh", "num_hashes": 4}, {"attention.num_hashes": 4, "model.init": "[bold]"}
-    )
+        out, "lsh", [{"name": "lsh", "num_hashes": 4}, {"name": "gru"}],
+        {"attention.num_hashes": 4, "model.init": "[bold]"},
+    )  # fmt: skip
+    assert "lsh: lsh(num_hashes=4) + gru()\n" in stream.getvalue()
     assert "attention.num_hashes = 4" in stream.getvalue() and "model.init = '[bold]'" in stream.getvalue()
 
 
