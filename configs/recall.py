@@ -6,8 +6,8 @@ Measured, means of 8 seeds: `full` and `dense` are solved after 150 to 200 steps
 chance (0.8%), `pooled` reaches 36%, `lsh` 51%: it learns late, and its seeds end anywhere from 4% to 99%. A
 value of the context at random is right in 3.1%. On 2 cores a seed takes one to four minutes.
 
-All but `full` and `dense` have hyperparameters that are short for 128 tokens: a window of 16, pools beyond a
-window of 16, chunks of 16.
+What looks at some keys only has hyperparameters that are short for 128 tokens: windows, chunks and blocks of
+16, and the others as SHORT says.
 """
 
 from ml_collections import ConfigDict
@@ -19,6 +19,9 @@ SHORT = {
     "window": {"window_size": 16},
     "pooled": {"window_size": 16},
     "lsh": {"chunk_size": 16},
+    "block_sparse": {"block_size": 16, "random_blocks": 1},
+    "dilated": {"window_size": 8, "dilation": 4},
+    "window_linear": {"window_size": 16},
 }
 
 
