@@ -16,6 +16,7 @@ from attention.mask import Mask
 from attention.matrix import attention_matrix
 from attention.mean import Mean
 from attention.merge import merge
+from attention.moba import MoBA
 from attention.none import Nothing
 from attention.performer import Performer
 from attention.pooled import Pooled
@@ -41,6 +42,7 @@ __all__ = [
     "Linformer",
     "Mask",
     "Mean",
+    "MoBA",
     "Nothing",
     "Observation",
     "Performer",

@@ -16,6 +16,7 @@ from attention.linear import Linear
 from attention.linformer import Linformer
 from attention.lsh import LSH
 from attention.mean import Mean
+from attention.moba import MoBA
 from attention.none import Nothing
 from attention.performer import Performer
 from attention.pooled import Pooled
@@ -31,6 +32,7 @@ VARIANTS: dict[str, type[Attention]] = {
     "lsh": LSH,
     "block_sparse": BlockSparse,
     "dilated": Dilated,
+    "moba": MoBA,
     "linformer": Linformer,
     "linear": Linear,
     "performer": Performer,

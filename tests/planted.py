@@ -119,7 +119,7 @@ FAULTS = (
           "masses = jnp.exp(lses - jnp.where(sees, greatest, 0))", "masses = jnp.exp(lses - greatest)",
           "laws_padding: law_4_through_a_merge and full"),
     Fault("merge drops the log-sum-exp", 1, "merge.py",
-          "mass / total, part", "0 * mass + 1 / len(parts), part", f"{CAUSAL_VALUE} and pooled"),
+          "share, part", "0 * share + 1 / len(parts), part", f"{CAUSAL_VALUE} and pooled"),
     # Tiles.
     Fault("EMPTY visited unmasked", 3, "tiles.py",
           "            return bool((self.num_tiles != 1).any())\n", "            return self.starts.shape[1] > 1\n",
@@ -284,6 +284,16 @@ FAULTS = (
     Fault("a causal block sees all of itself", 3, "block_sparse.py",
           "whole &= (seen < before + c)", "whole &= (seen <= before + c)",
           "laws_causality: later_tokens and block_sparse"),
+    # Chosen blocks.
+    Fault("moba chooses by blocks that are not over", 3, "moba.py",
+          "seen &= block <= own if mask.causal else True", "seen &= block <= own + 1 if mask.causal else True",
+          "laws_causality: later_tokens and moba"),
+    Fault("padding is in a block's mean", 5, "moba.py",
+          "total / jnp.maximum(count, 1)[..., None, None]", "total / block_size",
+          "laws_value: law_1_output and moba and holes-causal"),
+    Fault("a slot too few before the next block's", 1, "routed.py",
+          "tiles = -(-jnp.diff(begins) // size)", "tiles = jnp.diff(begins) // size",
+          f"{CAUSAL_VALUE} and moba"),
     # Low rank, and no comparison.
     Fault("mixtures of padding alone are seen", 4, "linformer.py",
           "key_valid=jnp.broadcast_to(some, (len(some), self.num_projected))", "key_valid=None",
