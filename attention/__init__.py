@@ -17,6 +17,7 @@ from attention.matrix import attention_matrix
 from attention.mean import Mean
 from attention.merge import merge
 from attention.moba import MoBA
+from attention.native_sparse import NativeSparse
 from attention.none import Nothing
 from attention.performer import Performer
 from attention.pooled import Pooled
@@ -43,6 +44,7 @@ __all__ = [
     "Mask",
     "Mean",
     "MoBA",
+    "NativeSparse",
     "Nothing",
     "Observation",
     "Performer",

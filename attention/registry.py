@@ -17,6 +17,7 @@ from attention.linformer import Linformer
 from attention.lsh import LSH
 from attention.mean import Mean
 from attention.moba import MoBA
+from attention.native_sparse import NativeSparse
 from attention.none import Nothing
 from attention.performer import Performer
 from attention.pooled import Pooled
@@ -33,6 +34,7 @@ VARIANTS: dict[str, type[Attention]] = {
     "block_sparse": BlockSparse,
     "dilated": Dilated,
     "moba": MoBA,
+    "native_sparse": NativeSparse,
     "linformer": Linformer,
     "linear": Linear,
     "performer": Performer,
