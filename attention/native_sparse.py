@@ -25,7 +25,7 @@ from attention.routed import blocks_of_queries, routed_attention
 from attention.tiles import LONGEST_SLAB, slab_or_tiles, without_peeling
 from attention.visibility import NOWHERE, Interval, Placed, of_real_queries, visible
 
-MOST_COMPRESSED = 2**16  # there is a weight for each of so many places
+MOST_COMPRESSED = 2**10  # what it shares with blocks is written out in the program
 FORCED = 3  # the first block, the own one and the one before it
 SCORED = 64  # queries that are held against all compressed keys at once
 
@@ -259,7 +259,8 @@ def log_weights(
     score = jnp.where(seen[:, None, None], logits.cap(score * logits.scale)[0], -jnp.inf)
     greatest = jnp.maximum(score.max(-1, keepdims=True, initial=-jnp.inf), jnp.finfo(score.dtype).min)
     total = jnp.log(jnp.maximum(jnp.exp(score - greatest).sum(-1, keepdims=True), 1))
-    return jax.nn.logsumexp(score - greatest - total, axis=1)
+    score = score - greatest - total
+    return score[:, 0] if score.shape[1] == 1 else jax.nn.logsumexp(score, axis=1)
 
 
 def importance(
@@ -269,20 +270,19 @@ def importance(
 
     Key i lies on the `parts` stretches from i on, block j is the `stretches` from j stretches on.
     """
-    fill = num_blocks * stretches - weights.shape[-1]
-    on_keys = jnp.pad(weights, ((0, 0),) * 3 + ((0, fill),), constant_values=-jnp.inf)
-
-    def later(x, number):
-        """Each moved to the stretch that lies so many further on."""
-        number = min(number, x.shape[-1])
-        moved = jnp.pad(x, ((0, 0),) * 3 + ((number, 0),), constant_values=-jnp.inf)
-        return moved[..., : x.shape[-1]]
-
-    # A sum over `parts` neighbours, of those of 1, 2, 4, ... as the binary digits of their number say.
-    on_stretches, done, width = jnp.full_like(on_keys, -jnp.inf), 0, 1
-    while done < parts:
-        if parts & width:
-            on_stretches = jnp.logaddexp(on_stretches, later(on_keys, done))
-            done += width
-        on_keys, width = jnp.logaddexp(on_keys, later(on_keys, width)), 2 * width
-    return jax.nn.logsumexp(on_stretches.reshape(*weights.shape[:3], num_blocks, stretches), axis=-1)
+    # Key j stretches + o - (parts - 1) shares so many with block j, for each offset o.
+    offset = np.arange(parts + stretches - 1)
+    shared = np.minimum(np.minimum(offset, offset[::-1]) + 1, min(parts, stretches))
+    rows = -(-len(offset) // stretches)
+    fill = (num_blocks + rows - 1) * stretches - (parts - 1) - weights.shape[-1]
+    padded = jnp.pad(weights, (*((0, 0),) * 3, (parts - 1, max(fill, 0))), constant_values=-jnp.inf)
+    padded = padded[..., : (num_blocks + rows - 1) * stretches]
+    by_offset = padded.reshape(*weights.shape[:3], -1, stretches).swapaxes(-1, -2)
+    terms = []
+    for row in range(rows):
+        counts = np.log(shared[row * stretches : (row + 1) * stretches]).astype(weights.dtype)
+        terms.append(by_offset[..., : len(counts), row : row + num_blocks] + counts[:, None])
+    greatest = functools.reduce(jnp.maximum, [x.max(-2) for x in terms])
+    greatest = jnp.maximum(greatest, jnp.finfo(weights.dtype).min)
+    masses = [jnp.exp(x - greatest[..., None, :]).sum(-2) for x in terms]
+    return jnp.log(functools.reduce(jnp.add, masses)) + greatest
