@@ -18,6 +18,8 @@ from attention.mask import Mask
 from attention.matrix import attention_matrix
 from attention.mean import Mean
 from attention.merge import merge
+from attention.moba import MoBA
+from attention.native_sparse import NativeSparse
 from attention.none import Nothing
 from attention.nystrom import Nystrom
 from attention.performer import Performer
@@ -46,6 +48,8 @@ __all__ = [
     "Linformer",
     "Mask",
     "Mean",
+    "MoBA",
+    "NativeSparse",
     "Nothing",
     "Nystrom",
     "Observation",

@@ -24,16 +24,28 @@ def merge(
     check_parts(parts)
     dtype = parts[0][0].dtype
     wide = jnp.promote_types(dtype, jnp.float32)
-    lses = jnp.stack([lse.astype(wide) for _, lse in parts])
+    shares, lse = _shares(jnp.stack([lse.astype(wide) for _, lse in parts]))
+    # Its gradient with respect to the weights is then a product too, and no sum over one, which XLA for CPUs
+    # hands to a kernel that is slow for two arrays.
+    output = sum(
+        jnp.einsum("...,...V->...V", share, part.astype(wide), precision=jax.lax.Precision.HIGHEST)
+        for share, (part, _) in zip(shares, parts, strict=True)
+    )
+    return jnp.asarray(output).astype(dtype), lse
+
+
+def merge_stacked(
+    output: Float[Array, "P ... V"], lse: Float[Array, "P ..."]
+) -> tuple[Float[Array, "... V"], Float[Array, "..."]]:
+    """`merge` of P parts in one array, float32 or wider: a program that does not grow with their number."""
+    shares, lse = _shares(lse)
+    return jnp.einsum("P...,P...V->...V", shares, output, precision=jax.lax.Precision.HIGHEST), lse
+
+
+def _shares(lses):
+    """The weight of each part and the log-sum-exp of all."""
     greatest = jax.lax.stop_gradient(lses.max(0))
     sees = greatest > -jnp.inf
     masses = jnp.exp(lses - jnp.where(sees, greatest, 0))
     total = jnp.where(sees, masses.sum(0), 1)
-    lse = jnp.where(sees, jnp.where(sees, greatest, 0) + jnp.log(total), -jnp.inf)
-    # Its gradient with respect to the weights is then a product too, and no sum over one, which XLA for CPUs
-    # hands to a kernel that is slow for two arrays.
-    output = sum(
-        jnp.einsum("...,...V->...V", mass / total, part.astype(wide), precision=jax.lax.Precision.HIGHEST)
-        for mass, (part, _) in zip(masses, parts, strict=True)
-    )
-    return jnp.asarray(output).astype(dtype), lse
+    return masses / total, jnp.where(sees, jnp.where(sees, greatest, 0) + jnp.log(total), -jnp.inf)

@@ -16,6 +16,8 @@ from attention.linear import Linear
 from attention.linformer import Linformer
 from attention.lsh import LSH
 from attention.mean import Mean
+from attention.moba import MoBA
+from attention.native_sparse import NativeSparse
 from attention.none import Nothing
 from attention.nystrom import Nystrom
 from attention.performer import Performer
@@ -35,6 +37,8 @@ VARIANTS: dict[str, type[Attention]] = {
     "block_sparse": BlockSparse,
     "dilated": Dilated,
     "sinkhorn": Sinkhorn,
+    "moba": MoBA,
+    "native_sparse": NativeSparse,
     "linformer": Linformer,
     "nystrom": Nystrom,
     "linear": Linear,

@@ -87,7 +87,9 @@ def test_law_10_flops_grow_as_claimed(case):
             assert exponent < LINEAR
         else:
             early = [getattr(flops(case.variant, x, True), part) for x in (64, 128)]
-            assert fitted_exponent([64, 128], early) < 1.6 < exponent <= 2
+            assert fitted_exponent([64, 128], early) < 1.6
+            assert exponent <= 2
+            assert exponent > 1.6 or part == "backward"  # what only a choice needs has no gradient
 
 
 @FIRST
