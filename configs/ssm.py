@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/ssm.py
 
-The rest is as in configs/full.py: 128 channels, and before each layer the convolution over four bytes that all
+The rest is as in configs/full.py: 128 channels, before each layer the convolution over four bytes that all
 of these models have.
 """
 
