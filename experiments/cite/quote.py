@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from experiments import provenance
+from experiments.model import registry
 from experiments.records import Record
 from experiments.report import compare, digits, latex
 
@@ -27,13 +28,19 @@ def sentence(record: Record) -> str:
     versions = record["provenance"]["packages"]
     return (
         f"On the task {task['name']} (version {task['version']}, length {task['length']}), "
-        f"{record['attention']['text']} attention has a test {task['primary'].replace('_', ' ')} of "
+        f"{_subject(record)} has a test {task['primary'].replace('_', ' ')} of "
         f"{_number(record)}{_beside(record)}, "
         f"trained for {_budget(record)} on {_device(record)} ({machine['processor']}, "
         f"{machine['usable_cores']} cores) with jax {versions['jax']}; "
         f"attention-bench, {provenance.commit(record['provenance'])}, record "
         f"{record['name']}-{record['identity']}."
     )
+
+
+def _subject(record: Record) -> str:
+    told = record["attention"]
+    other = told["name"] in registry.RECURRENT or "layers" in told
+    return told["text"] if other else f"{told['text']} attention"
 
 
 def bibtex(record: Record) -> str:

@@ -63,7 +63,8 @@ def main(arguments: list[str]) -> int:
 def _lines(found: dict[str, Any]) -> list[str]:
     shown = diagnosed.shown(found)
     lines = [shown["title"].replace("`", ""), "", *shown["findings"], ""]
-    lines += [tables.markdown(*shown["heads"]), "", *shown["notes"], ""]
+    lines += [tables.markdown(*shown["heads"]), ""] if shown["heads"] else []
+    lines += [*shown["notes"], ""]
     for table in shown["vectors"]:
         lines += [table["title"], *table["notes"], "", tables.markdown(table["heads"], table["rows"]), ""]
     return [*lines, shown["code"]]

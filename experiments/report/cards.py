@@ -29,18 +29,26 @@ def cards(found: list[Record]) -> list[Card]:
 
 
 def _card(name: str, own: list[Record]) -> Card:
-    known = registry.MIXERS.get(name)
     capabilities = own[0]["attention"].get("capabilities", {})
     flags = {key.replace("_", " "): value for key, value in capabilities.items() if isinstance(value, bool)}
     settings = {record["attention"]["text"]: record for record in own}
     return Card(
         name,
-        inspect.getdoc(known) or "" if known else "",
+        _words(name),
         [key for key, value in flags.items() if value],
         [key for key, value in flags.items() if not value],
         {key: capabilities[key] for key in CLAIMS if key in capabilities},
         [_setting(text, record) for text, record in sorted(settings.items())],
     )
+
+
+def _words(name: str) -> str:
+    """Of a mixer, or of all that a model mixes by layer."""
+    parts = name.split("+")
+    told = [inspect.getdoc(registry.MIXERS[part]) or "" for part in parts if part in registry.MIXERS]
+    if len(parts) > 1:
+        told = [f"{part}: {words}" for part, words in zip(parts, told, strict=False)]
+    return "\n\n".join(told) if len(told) == len(parts) else ""
 
 
 def _setting(text: str, record: Record) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def shown(found: dict[str, Any], most: int | None = None) -> dict[str, Any]:
     return {
         "title": f"`{found['attention']}` on `{found['task']}`, seed {found['seed']}, {step}",
         "findings": findings(look),
-        "heads": _heads(look, found["before"]),
+        "heads": _heads(look, found["before"]) if look["heads"] else None,
         "notes": _notes(look),
         "maps": maps(found)[:most],
         "text": f"Weights on {text}{cut}.{left}",
@@ -109,13 +109,16 @@ def _notes(look: dict[str, Any]) -> list[str]:
         f"{part.replace('_', ' ')} {', '.join(f'{norm:.2g}' for norm in norms.values() if norm is not None)}"
         for part, norms in look["gradients"].items()
     )
-    return [
+    of_heads = (
         f"Of {look['items']} validation items of {look['tokens']:,} tokens each, in the mean of their rows: "
         "the entropy of a head's weights, and its share of a uniform head's; the share of the weight that "
         "lies elsewhere than a uniform head's, now and before training; the head of the layer that is most "
         "like it, and the share of the weight that lies elsewhere than that one's; the distance in tokens, "
         f"and the least within which {REACHED:.0%} of the weight lies; the weight on the first token. Rows "
-        f"that see fewer than {LEAST_KEYS} keys are left out of what says how a head spreads.",
+        f"that see fewer than {LEAST_KEYS} keys are left out of what says how a head spreads."
+    )
+    return [
+        *([of_heads] if look["heads"] else []),
         *(f"{name.replace('_', ' ')}: {meaning}." for name, meaning in own.items()),
         f"Norm of the gradient by part, layer after layer, on validation items and before clipping: "
         f"{gradients}. {_hint()}",
@@ -168,7 +171,7 @@ def _same_parts(look: dict[str, Any], first: dict[str, Any]) -> bool:
 def courses(record: Record, seed: str, own: list[dict[str, Any]]) -> list[Chart]:
     """How the gradient's norm by part, and each head's evenness, went while a seed trained."""
     name = f"{record['attention']['text']} on {record['task']['name']}, seed {seed}"
-    return [_gradients(name, own), _evenness(name, own)]
+    return [_gradients(name, own), *([_evenness(name, own)] if own[0]["heads"] else [])]
 
 
 def _gradients(name: str, own: list[dict[str, Any]]) -> Chart:

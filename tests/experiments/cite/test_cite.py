@@ -116,6 +116,13 @@ def test_the_example_in_the_readme_is_what_is_printed():
     assert f"\n> {quote.sentence(files.read_json(result('recall-window')))}\n" in text
 
 
+def test_what_is_no_attention_is_not_called_so():
+    record = files.read_json(result("recall-window"))
+    assert ", window(window_size=16) attention has a test" in quote.sentence(record)
+    record["attention"] |= {"name": "gru", "text": "gru"}
+    assert ", gru has a test" in quote.sentence(record)
+
+
 def test_a_brace_in_a_name_closes_nothing():
     record = files.read_json(result("recall-window"))
     record["attention"]["text"] = "mine{"

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, seed, settings, strategies
 
 import attention
 import launch
-from attention import registry
+from attention.registry import VARIANTS
 from configs import base
 from experiments import provenance, tasks
 from experiments.config import checks
+from experiments.model import registry
 from experiments.tasks import listops
 from experiments.training import data, program, train
 from tests.experiments import small
@@ -131,7 +132,7 @@ TRIED = [
     ),
     (
         [WINDOW, "--config.attention.name=windw"],
-        ["unknown attention 'windw'; known are " + ", ".join(attention.names())],
+        ["unknown attention 'windw'; known are " + ", ".join(registry.names())],
     ),
     ([WINDOW, "--config.attention.name=None"], ["attention", "None"]),
     ([WINDOW, "--config.attention.window_size=0"], ["window: window_size=0 is not accepted", "at least 1"]),
@@ -222,7 +223,7 @@ class Limited(attention.Full):
     ],
 )
 def test_what_a_variant_cannot_do_is_one_line(monkeypatch, capsys, fields, words):
-    monkeypatch.setitem(registry.VARIANTS, "limited", Limited)
+    monkeypatch.setitem(VARIANTS, "limited", Limited)
     assert launch.main([WINDOW, "--config.attention.name=limited", *fields]) == 2
     error = capsys.readouterr().err
     assert words in error and error.count("\n") == 1
@@ -252,16 +253,16 @@ LIKELY = {  # by the type of the default, what may well be accepted
 COMMON = {field: functools.reduce(getattr, field.split("."), base.get_config()) for field in checks.RULES}
 WRONG = (
     "model", "attention", "task", "", "train.stepz", "model.num_heads.x", "attention.windowsize",
-    *(f"attention.{field}" for name in attention.names() for field in attention.hyperparameters(name)),
+    *(f"attention.{field}" for name in registry.names() for field in registry.hyperparameters(name)),
 )  # fmt: skip
 
 
 @strategies.composite
 def overrides(draw):
     """A variant and a task, and then values of their fields, of the common ones and of some there are not."""
-    variant, task = (draw(strategies.sampled_from(each.names())) for each in (attention, tasks))
+    variant, task = (draw(strategies.sampled_from(each.names())) for each in (registry, tasks))
     own = (
-        {f"attention.{field}": value for field, value in attention.hyperparameters(variant).items()},
+        {f"attention.{field}": value for field, value in registry.hyperparameters(variant).items()},
         {f"task.{field}": value for field, value in tasks.hyperparameters(task).items()},
     )
     known = COMMON | own[0] | own[1]
@@ -308,13 +309,13 @@ def campaign(examples, capsys, small_tasks, draw=0):
         codes.update({(code, variant), (code, task)})
 
     run()
-    every = (*attention.names(), *tasks.names())
+    every = (*registry.names(), *tasks.names())
     return {(code, name): codes[code, name] for code in (0, 2) for name in every}
 
 
 def test_random_overrides_run_or_are_answered(as_users_run, capsys, small_tasks):
     codes = campaign(60, capsys, small_tasks)
-    for each in (attention, tasks):
+    for each in (registry, tasks):
         reached = {name: (codes[0, name], codes[2, name]) for name in each.names()}
         assert sum(sum(both) > 0 for both in reached.values()) > len(reached) / 2, reached
         assert min(map(sum, zip(*reached.values(), strict=True))) > 10, reached

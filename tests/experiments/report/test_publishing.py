@@ -2,10 +2,10 @@
 
 import pytest
 
-import attention
 from experiments import files, provenance, records
 from experiments.benchmark import __main__ as benchmark
 from experiments.benchmark import page, peers, savings
+from experiments.model import registry
 from experiments.plan import page as plans
 from experiments.report import figures, readme, sections
 from tests.experiments.benchmark.test_benchmark import cell
@@ -120,7 +120,7 @@ def test_the_picture_is_drawn_and_a_variant_has_one_look(tmp_path):
     )
     figures.results(tmp_path, tmp_path / "made" / "picture.png")
     assert (tmp_path / "made" / "picture.png").stat().st_size > 10_000
-    styles = [str(figures.style(name)) for name in (*attention.names(), peers.BASELINE)]
+    styles = [str(figures.style(name)) for name in (*registry.names(), peers.BASELINE)]
     assert len(set(styles)) == len(styles)
 
 
