@@ -22,6 +22,14 @@ SHORT = {
     "block_sparse": {"block_size": 16, "random_blocks": 1},
     "dilated": {"window_size": 8, "dilation": 4},
     "window_linear": {"window_size": 16},
+    "moba": {"block_size": 16, "top_k": 3},
+    "native_sparse": {
+        "compress_block": 8,
+        "compress_stride": 4,
+        "select_block": 8,
+        "num_selected": 4,
+        "window_size": 16,
+    },
 }
 
 

@@ -12,17 +12,19 @@ convolution over 3 tokens, nothing between. README has the table.
 # By what they do, so that those to compare end about together.
 MIXERS = (
     "full,window,linear,delta,none,mean,gated_linear,retention,ssm,gru,window_linear,block_sparse,dilated,"
-    "performer,synthesizer,pooled,lsh,dense"
+    "performer,synthesizer,pooled,lsh,dense,moba,native_sparse"
 )
 RATES = {"optimizer.learning_rate_grid": (1e-3, 3e-3, 1e-2), "eval.timed_steps": 10, "train.eval_every": 25}
 TASKS = {
     "recall8": {"config": "recall.py", "task.num_pairs": 8, "task.length": 64, "train.steps": 300},
     "recall32": {"config": "recall.py", "train.steps": 400},
     "induction": {
-        "config": "induction.py", "task.length": 256, "train.steps": 300, "eval.batch_size": 16,
-        "task.eval_lengths": (64, 128, 512, 1024, 4096, 16384), "task.num_test": 128,
+        "config": "induction.py", "task.length": 256, "train.steps": 300, "train.batch_size": 32,
+        "eval.batch_size": 16, "task.eval_lengths": (64, 512, 2048, 16384), "task.num_test": 128,
     },
-    "selective_copy": {"config": "selective_copy.py", "train.steps": 500, "task.eval_lengths": ()},
+    "selective_copy": {
+        "config": "selective_copy.py", "train.steps": 400, "train.batch_size": 32, "task.eval_lengths": (),
+    },
 }  # fmt: skip
 
 
