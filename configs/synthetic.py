@@ -14,7 +14,7 @@ MIXERS = (
     "full,window,linear,delta,none,mean,gated_linear,retention,ssm,gru,window_linear,block_sparse,dilated,"
     "performer,synthesizer,pooled,lsh,dense,moba,native_sparse"
 )
-RATES = {"optimizer.learning_rate_grid": (1e-3, 3e-3, 1e-2), "eval.timed_steps": 10, "train.eval_every": 25}
+RATES = {"optimizer.learning_rate_grid": (1e-3, 3e-3, 1e-2), "eval.timed_steps": 0, "train.eval_every": 25}
 TASKS = {
     "recall8": {"config": "recall.py", "task.num_pairs": 8, "task.length": 64, "train.steps": 300},
     "recall32": {"config": "recall.py", "train.steps": 400},

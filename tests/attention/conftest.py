@@ -18,3 +18,11 @@ def kept_compilations(request):
     yield
     for name, value in before.items():
         jax.config.update(name, value)
+
+
+def pytest_collection_modifyitems(items):
+    """All laws of one setting go to one worker, which has traced and compiled what they share."""
+    for item in items:
+        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+        if case is not None:
+            item.add_marker(pytest.mark.xdist_group(str(case)))
