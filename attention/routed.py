@@ -44,10 +44,8 @@ def routed_attention(
     outputs are float32 or wider.
     """
     batch, length, num_heads, _ = query.shape
-    most, num_blocks = chosen.shape[3], -(-key.shape[1] // block_size)
-    size = query_block or min(
-        band_block(batch * num_heads, block_size, length), max(length * most // num_blocks, 1)
-    )  # of more slots than choose a block on average most would stay empty
+    on_average = chosen.shape[2] * chosen.shape[3] // -(-key.shape[1] // block_size)  # who choose a block
+    size = query_block or min(band_block(batch * num_heads, block_size, length), max(on_average, 1))
     interval, placed = from_mask(mask, length, key.shape[1], None, 0 if mask.causal else None)
 
     def by_chooser(x):

@@ -288,7 +288,7 @@ FAULTS = (
     Fault("moba chooses by blocks that are not over", 3, "moba.py",
           "seen &= block <= own if mask.causal else True", "seen &= block <= own + 1 if mask.causal else True",
           "laws_causality: later_tokens and moba"),
-    Fault("padding is in a block's mean", 5, "moba.py",
+    Fault("padding is in a block's mean", 1, "moba.py",
           "total / jnp.maximum(count, 1)[..., None, None]", "total / block_size",
           "laws_value: law_1_output and moba and holes-causal"),
     Fault("a slot too few before the next block's", 1, "routed.py",
