@@ -44,10 +44,8 @@ def routed_attention(
     outputs are float32 or wider.
     """
     batch, length, num_heads, _ = query.shape
-    most, num_blocks = chosen.shape[3], -(-key.shape[1] // block_size)
-    size = query_block or min(
-        band_block(batch * num_heads, block_size, length), max(length * most // num_blocks, 1)
-    )  # of more slots than choose a block on average most would stay empty
+    on_average = chosen.shape[2] * chosen.shape[3] // -(-key.shape[1] // block_size)  # who choose a block
+    size = query_block or min(band_block(batch * num_heads, block_size, length), max(on_average, 1))
     interval, placed = from_mask(mask, length, key.shape[1], None, 0 if mask.causal else None)
 
     def by_chooser(x):
@@ -125,9 +123,9 @@ class _Places(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How T M choices are dealt out to C tiles of W slots each.
+    """How M T choices are dealt out to C tiles of W slots each.
 
-    `block` (C) is that of each tile; `choice` (C W) which one is in a slot, T M if it is empty; `slot` (T M)
+    `block` (C) is that of each tile; `choice` (C W) which one is in a slot, M T if it is empty; `slot` (M T)
     is where a choice went, C W if it is none.
     """
 
@@ -149,15 +147,17 @@ def _attend(
         some_unmasked=False, some_masked=True,
     )  # fmt: skip
 
+    token = jnp.where(plan.choice < plan.slot.size, plan.choice % length, length)
+
     def in_slots(x, fill: int):
-        return jnp.take(x, plan.choice // most, axis=0, mode="fill", fill_value=fill)
+        return jnp.take(x, token, axis=0, mode="fill", fill_value=fill)
 
     interval = Interval(*(x[None, None] for x in (in_slots(places.first, FAR), in_slots(places.last, -FAR))))
     dropout = None
     if chooser.words is not None:
         first, second = (in_slots(x, 0).T[None, None] for x in chooser.words)
         dropout = Dropout((first, second), key_index[None, None])
-    queries: Any = _moved(most, chooser.query, plan.choice, plan.slot)
+    queries: Any = _moved(most, chooser.query, token, plan.slot)
     output, lse = blockwise(
         queries[None],
         keys.key[None, :, None], keys.value[None, :, None], tiles=tiles, visible=visible,
@@ -165,17 +165,17 @@ def _attend(
         dropout_rate=dropout_rate, logits=logits,
     )  # fmt: skip
     parts: Any = (_moved(1, x[0], plan.slot, plan.choice) for x in (output, lse))
-    output, lse = (x.reshape(length, most, *x.shape[1:]).swapaxes(0, 1) for x in parts)
-    none = (plan.slot == plan.choice.size).reshape(length, most).T
+    output, lse = (x.reshape(most, length, *x.shape[1:]) for x in parts)
+    none = (plan.slot == plan.choice.size).reshape(most, length)
     return merge_stacked(output, jnp.where(none[:, :, None], -jnp.inf, lse))
 
 
 def _plan(chosen: Int[Array, "T M"], num_blocks: int, size: int) -> _Plan:
     """Choices sorted by block, those of each block from the first slot of a tile on."""
-    num_choices = chosen.size
+    num_choices, chosen = chosen.size, chosen.T.reshape(-1)
     num_tiles = (num_choices + num_blocks * (size - 1)) // size  # the most that can be needed
-    order = jnp.argsort(chosen.reshape(-1), stable=True).astype(jnp.int32)
-    blocks = chosen.reshape(-1)[order]
+    order = jnp.argsort(chosen, stable=True).astype(jnp.int32)
+    blocks = chosen[order]
     begins = jnp.searchsorted(blocks, jnp.arange(num_blocks + 1, dtype=blocks.dtype)).astype(jnp.int32)
     tiles = -(-jnp.diff(begins) // size)  # of each block
     ends = jnp.cumsum(tiles, dtype=jnp.int32)
@@ -196,11 +196,11 @@ def _plan(chosen: Int[Array, "T M"], num_blocks: int, size: int) -> _Plan:
 def _moved(
     copies: int, array: Float[Array, "I ..."], index: Int[Array, " J"], inverse
 ) -> Float[Array, "J ..."]:
-    """Row index // copies of the array for each index, zero beyond the last; its gradient is a gather too.
+    """array[index], zero beyond the last row; its gradient is a gather too.
 
-    `inverse` (I copies) is where each index is found, J if nowhere.
+    `inverse` (copies I) is where each row is found, J if nowhere: at most `copies` times.
     """
-    return _taken(array, index // copies)
+    return _taken(array, index)
 
 
 def _taken(array, index):
@@ -208,14 +208,14 @@ def _taken(array, index):
 
 
 def _moved_forward(copies, array, index, inverse):
-    return _taken(array, index // copies), inverse
+    return _taken(array, index), inverse
 
 
 def _moved_backward(copies, inverse, cotangent):
     back = _taken(cotangent, inverse)
     if copies > 1:
         wide = jnp.promote_types(back.dtype, jnp.float32)
-        back = back.reshape(-1, copies, *back.shape[1:]).sum(1, dtype=wide).astype(back.dtype)
+        back = back.reshape(copies, -1, *back.shape[1:]).sum(0, dtype=wide).astype(back.dtype)
     return back, None, None
 
 

@@ -1,9 +1,10 @@
 """What only `moba` can say; the laws over it are in test_laws_*.py."""
 
+import jax
 import numpy as np
 import pytest
 
-from attention import Mask, MoBA
+from attention import Full, Mask, MoBA
 from tests.attention import oracle
 from tests.attention.cases import BATCH, LENGTH, forward, inputs, logit_scale
 from tests.attention.loops import spread
@@ -73,6 +74,16 @@ def test_a_planted_block_is_found():
         MoBA(block_size=4, top_k=1, scale=1.0), given._replace(key=key, value=value), Mask(causal=True)
     )
     assert (abs(alone[:, -1]) < 4).all()
+
+
+def test_dropout_has_the_bits_of_full_attention():
+    """However queries are dealt out: at the limit both drop the same."""
+    given, mask = inputs(MoBA(), rng=jax.random.key(3)), Mask(causal=True)
+    expected = forward(Full(dropout_rate=0.4), given, mask)
+    for size in (None, 3):
+        variant = MoBA(block_size=4, top_k=10, dropout_rate=0.4, query_block=size)
+        for one, other in zip(forward(variant, given, mask), expected, strict=True):
+            assert_close(one, other)
 
 
 def test_how_queries_are_dealt_out_changes_nothing():
