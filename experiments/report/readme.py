@@ -12,11 +12,12 @@ import sys
 import attention
 from experiments import files, provenance, records
 from experiments.records import Record
-from experiments.report import by_length, figures, sections, tables
+from experiments.report import by_length, figures, sections, synthetic, tables
 
 README = provenance.ROOT / "README.md"
 RESULTS = provenance.ROOT / "results"
 SCALING = RESULTS / "scaling"
+SYNTHETIC = RESULTS / "synthetic"
 PICTURE = "docs/images/results.png"
 HEADS = {"value_width": "V != H", "cross_attention": "cross"}
 
@@ -46,7 +47,10 @@ def main() -> int:
 
 def filled(text: str) -> str:
     """The text with every block between <!-- name --> and <!-- /name --> made anew."""
-    blocks = {"results": results_block(), "growth": growth_block(), "capabilities": capability_table()}
+    blocks = {
+        "results": results_block(), "synthetic": synthetic_block(), "growth": growth_block(),
+        "capabilities": capability_table(),
+    }  # fmt: skip
     for name, content in blocks.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if not pattern.search(text):
@@ -77,6 +81,16 @@ def results_block() -> str:
     if not made:
         return "No run is in results/ yet."
     return "\n\n".join([*made, f"![Learning curves, and time by length]({PICTURE})"])
+
+
+def synthetic_block() -> str:
+    """What was learnt of the synthetic tasks, from the records in results/synthetic."""
+    found, complaints = records.find(SYNTHETIC)
+    if complaints:
+        raise ValueError("; ".join(complaints))
+    return (
+        synthetic.section([record for _, record in found]) if found else "No run is in results/synthetic yet."
+    )
 
 
 def growth_block() -> str:
