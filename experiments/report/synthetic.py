@@ -7,12 +7,13 @@ from experiments.records import Record
 from experiments.report import sections, tables
 
 CAUTION = (
-    "What this does not show: one seed of each, so no difference is tested, and a seed that learns late may "
-    "not have learnt within the steps. The three tasks ask for exact look-up of what was seen; what language, "
-    "images or long documents ask for besides is not in them, and an attention that recalls nothing may model "
-    "text well (`bytes`, above). The models have two layers, one head of 64 and a convolution over three "
-    "tokens: nothing follows for other widths, depths or longer training. Windows, blocks and chunks were made "
-    "short by hand for these lengths and not tuned; learning rates were, over three."
+    "What this does not show: one seed of each, so no difference is tested, and a seed that learns late "
+    "may not have learnt within the steps. The three tasks ask for exact look-up of what was seen; what "
+    "language, images or long documents ask for besides is not in them, and an attention that recalls "
+    "nothing may model text well (`bytes`, above). The models have two layers, one head of 64 and a "
+    "convolution over three tokens: nothing follows for other widths, depths or longer training. "
+    "Windows, blocks and chunks were made short by hand for these lengths and not tuned; learning rates "
+    "were, over three."
 )
 
 
