@@ -4,6 +4,7 @@ Rings: token p lies in slot p modulo the number of slots, so that the last ones 
 An empty cache is zeros.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -85,6 +86,26 @@ def attend_placed(
     key, value = (jnp.take_along_axis(x, slot, 1) for x in (cache.key, cache.value))
     output, _ = attend_one(query, key, value, held[:, None], logits)
     return unless_full(output, cache.length, slots, reach)
+
+
+def attend_chosen(
+    query: Float[Array, "B 1 N H"], cache: Tokens, chosen: Int[Array, "B L M"], size: int, logits: Logits
+) -> Float[Array, "B 1 N V"]:
+    """Softmax attention of the last token to the blocks of `size` tokens that each of L choosers has chosen.
+
+    Each stands for N / L heads, K divides L; blocks after the last token are none. The cache holds all.
+    """
+    (batch, choosers, _), (slots, num_kv_heads) = chosen.shape, cache.key.shape[1:3]
+    place = (chosen[..., None] * size + jnp.arange(size)).reshape(batch, choosers, -1)
+    held = place < cache.length[:, None, None]
+    row, head = jnp.arange(batch)[:, None, None], jnp.arange(choosers)[:, None] * num_kv_heads // choosers
+    key, value = (
+        x[row, place % slots, head].reshape(batch * choosers, -1, 1, x.shape[3])
+        for x in (cache.key, cache.value)
+    )
+    queries = query.reshape(batch * choosers, 1, -1, query.shape[3])
+    output, _ = attend_one(queries, key, value, held.reshape(batch * choosers, 1, -1), logits)
+    return unless_full(output.reshape(*query.shape[:3], -1), cache.length, slots, math.inf)
 
 
 def attend_one(

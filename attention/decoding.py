@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from attention.check import check_call, check_decodes, check_prompt
 from attention.mask import Mask
-from attention.operands import gates_of_tokens, is_empty, tokens
+from attention.operands import gates_of_tokens, is_empty, operands, tokens
 
 if TYPE_CHECKING:
     from attention.interface import Attention
@@ -49,7 +49,7 @@ def prefill(variant: Attention, query, key, value, *, max_length: int, lengths, 
         )  # fmt: skip
     lengths = jnp.full(len(query), query.shape[1], jnp.int32) if lengths is None else lengths
     mask = _mask(lengths, query.shape[1])
-    arrays, gates = tokens(query, key, value, mask), gates_of_tokens(gates, mask)
+    arrays, gates = _arrays(variant, query, key, value, mask), gates_of_tokens(gates, mask)
     return output, variant._cached(*arrays, mask, max_length=max_length, params=params, gates=gates)
 
 
@@ -61,13 +61,17 @@ def step(variant: Attention, query, key, value, cache, *, params, gates):
     rows = {x.shape[:1] for x in jax.tree.leaves(cache)}
     if rows - {query.shape[:1]}:
         raise ValueError(f"{variant.name}: cache is of {rows} rows, but query {query.shape} of {len(query)}")
-    arrays = tokens(query, key, value, Mask())
+    arrays = _arrays(variant, query, key, value, Mask())
     output, after = variant._step(*arrays, cache, params=params, gates=gates)
     before, found = (jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree) for tree in (cache, after))
     if before != found:
         raise ValueError(f"{variant.name}: cache has {before}, which does not go with query {query.shape}, "
                          f"{query.dtype} and value {value.shape}; accepted is {found}")  # fmt: skip
     return output[..., : value.shape[3]].astype(query.dtype), after
+
+
+def _arrays(variant: Attention, query, key, value, mask: Mask):
+    return (tokens if variant.capabilities.shared_key else operands)(query, key, value, mask)
 
 
 def _mask(lengths, length: int) -> Mask:

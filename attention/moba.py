@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from attention.cache import Tokens, attend_chosen, last_tokens, with_token
 from attention.check import check_count, check_softmax_fields
 from attention.cost import softmax_flops
 from attention.dropout import for_tokens
@@ -59,7 +60,7 @@ class MoBA(SoftmaxAttention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=True, interior_padding=False, segments=False, explicit_positions=False,
-            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=True, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=False, learned=False, time="O(T (k W + T / W))", memory="O(k T)",
         )  # fmt: skip
@@ -103,6 +104,32 @@ class MoBA(SoftmaxAttention):
             dropout=for_tokens(rng, self.dropout_rate, query.shape, value.shape),
         )  # fmt: skip
 
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        return _Cache(last_tokens(key, value, mask, max_length), self._sums(key, max_length))
+
+    def _sums(self, key, max_length: int):
+        """Of the keys of each block of `max_length` tokens: B E K H, float32 or wider."""
+        size = min(self.block_size, max_length)
+        key = jnp.pad(wide(key), ((0, 0), (0, -(-max_length // size) * size - key.shape[1]), (0, 0), (0, 0)))
+        return key.reshape(len(key), -1, size, *key.shape[2:]).sum(2)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        held, num_blocks = with_token(cache.tokens, key, value), cache.sums.shape[1]
+        size = min(self.block_size, held.key.shape[1])
+        own = cache.tokens.length // size
+        sums = cache.sums.at[jnp.arange(len(own)), own].add(wide(key[:, 0]), mode="drop")
+        seen = (jnp.arange(num_blocks) <= own[:, None])[:, None]
+        chosen = best_blocks(query, sums / size, own[:, None], seen, self.top_k)[:, :, 0]
+        output = attend_chosen(query, held, chosen, size, Logits.of(self, query.shape[3]))
+        return output, _Cache(held, sums)
+
+
+class _Cache(NamedTuple):
+    """What decoding remembers: all tokens, and the sum of each block's keys, B E K H."""
+
+    tokens: Tokens
+    sums: Any
+
 
 def block_means(
     key: Float[Array, "B S K H"], valid: Bool[Array, "b S"] | None, block_size: int
@@ -129,18 +156,30 @@ def chosen_blocks(
     first: int,
 ) -> Int[Array, "B N T M"]:
     """The blocks that each query chooses, E where there are no more; the first query stands at `first`."""
-    batch, _, num_heads, head_dim = query.shape
-    num_blocks, most = means.shape[1], min(top_k, means.shape[1])
-    block = jnp.arange(num_blocks, dtype=jnp.int32)
+    block = jnp.arange(means.shape[1], dtype=jnp.int32)
 
     def choose(query_BWNH, seeing_bW, place_W):
-        grouped = query_BWNH.reshape(batch, -1, means.shape[2], num_heads // means.shape[2], head_dim)
-        score = jnp.einsum("BWKGH,BEKH->BKGWE", wide(grouped), means, precision=lax.Precision.HIGHEST)
-        own = jnp.floor_divide(place_W, block_size)[:, None]
-        score = jnp.where(block == own, jnp.inf, score)
+        own = jnp.floor_divide(place_W, block_size)[None]
         seen = real[:, None] & seeing_bW[:, :, None]
-        seen &= block <= own if mask.causal else True
-        score, index = lax.top_k(jnp.where(seen[:, None, None], score, -jnp.inf), most)
-        return jnp.where(score > -jnp.inf, index, num_blocks).reshape(batch, num_heads, -1, most)
+        seen &= block <= own[..., None] if mask.causal else True
+        return best_blocks(query_BWNH, means, own, seen, top_k)
 
     return blocks_of_queries(choose, query, mask.query_valid, first, SCORED)
+
+
+def best_blocks(
+    query: Float[Array, "B W N H"],
+    means: Float[Array, "B E K H"],
+    own: Int[Array, "b W"],
+    seen: Bool[Array, "c W E"],
+    top_k: int,
+) -> Int[Array, "B N W M"]:
+    """Of the blocks that each query may see its own one and those it agrees with most; E: there is none."""
+    batch, _, num_heads, head_dim = query.shape
+    num_blocks, most = means.shape[1], min(top_k, means.shape[1])
+    grouped = wide(query).reshape(batch, -1, means.shape[2], num_heads // means.shape[2], head_dim)
+    score = jnp.einsum("BWKGH,BEKH->BKGWE", grouped, means, precision=lax.Precision.HIGHEST)
+    itself = jnp.arange(num_blocks, dtype=jnp.int32) == own[..., None]
+    score = jnp.where(itself[:, None, None], jnp.inf, score)
+    score, index = lax.top_k(jnp.where(seen[:, None, None], score, -jnp.inf), most)
+    return jnp.where(score > -jnp.inf, index, num_blocks).reshape(batch, num_heads, -1, most)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,15 @@ from jaxtyping import Array, Bool, Float
 from attention.band import band_attention
 from attention.blocks import band_block
 from attention.blockwise import Sides, blockwise
+from attention.cache import (
+    Tokens,
+    attend_chosen,
+    attend_one,
+    attend_placed,
+    last_tokens,
+    put,
+    with_token,
+)
 from attention.check import check_count, check_field, check_softmax_fields
 from attention.cost import softmax_flops
 from attention.dropout import for_tokens
@@ -91,7 +100,7 @@ class NativeSparse(Attention):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             causal=True, two_sided=False, interior_padding=False, segments=False, explicit_positions=False,
-            cross_attention=False, grouped_queries=True, value_width=True, shared_key=False, decoding=False,
+            cross_attention=False, grouped_queries=True, value_width=True, shared_key=False, decoding=True,
             sequence_parallel=False,
             exact=False, equivariant=False, learned=True, time="O(T (n b + w + T / d))", memory="O(n T)",
         )  # fmt: skip
@@ -191,30 +200,96 @@ class NativeSparse(Attention):
         )[0]  # fmt: skip
 
     def _attend_selected(self, query, key, value, keys, real, mask: Mask, logits: Logits, dropout):
-        size = min(self.select_block, -(-key.shape[1] // self.compress_stride) * self.compress_stride)
-        stretches = self.compress_block // self.compress_stride, size // self.compress_stride
+        size = self._size(key.shape[1])
         selectable = blocks_with_keys(mask.key_valid, key.shape[1], size, size, whole=False)
         query_, keys = (lax.stop_gradient(x) for x in (query, keys.astype(query.dtype)))
 
         def select(query_BWNH, seeing_bW, place_W):
-            last = (place_W + 1 - self.compress_block) // self.compress_stride
-            seen = real[:, None] & (jnp.arange(keys.shape[1]) <= last[:, None])
-            weights = log_weights(query_BWNH, keys, seen, logits)
-            own = (place_W // size)[:, None]
-            block = jnp.arange(selectable.shape[1], dtype=jnp.int32)
-            forced = (block == 0) | (block >= own - 1)
-            score = jnp.where(forced, jnp.inf, importance(weights, *stretches, len(block)))
-            may = (block <= own) & selectable[:, None] & seeing_bW[:, :, None]
-            score, index = lax.top_k(
-                jnp.where(may[:, None], score, -jnp.inf), min(self.num_selected, len(block))
-            )
-            return jnp.where(score > -jnp.inf, index, len(block))
+            may = selectable[:, None] & seeing_bW[:, :, None]
+            return self._selected(query_BWNH, keys, real, may, place_W[None], size, logits)
 
         chosen = blocks_of_queries(select, query_, mask.query_valid, 0, SCORED)
         return routed_attention(
             query, key, value, chosen, mask, block_size=size, query_block=self.query_block, logits=logits,
             dropout_rate=self.dropout_rate, dropout=dropout,
         )[0]  # fmt: skip
+
+    def _size(self, length: int) -> int:
+        """One block that holds all is as good as a longer one."""
+        return min(self.select_block, -(-length // self.compress_stride) * self.compress_stride)
+
+    def _selected(self, query, keys, real, may, place, size: int, logits: Logits):
+        """Blocks that weigh most, B K W M, up to each query's `place`, b W, of those it `may` select, b W J.
+
+        J is none. `keys` are compressed, B E K H, and `real` says which there are, b E.
+        """
+        last = (place + 1 - self.compress_block) // self.compress_stride
+        seen = real[:, None] & (jnp.arange(keys.shape[1]) <= last[..., None])
+        weights, own = log_weights(query, keys, seen, logits), (place // size)[..., None]
+        block = jnp.arange(may.shape[2], dtype=jnp.int32)
+        forced = (block == 0) | (block >= own - 1)
+        stretches = self.compress_block // self.compress_stride, size // self.compress_stride
+        score = jnp.where(forced[:, None], jnp.inf, importance(weights, *stretches, len(block)))
+        score = jnp.where((may & (block <= own))[:, None], score, -jnp.inf)
+        score, index = lax.top_k(score, min(self.num_selected, len(block)))
+        return jnp.where(score > -jnp.inf, index, len(block))
+
+    def _cached(self, query, key, value, mask, *, max_length, params, gates):
+        tokens, number = last_tokens(key, value, mask, max_length), self._compressed_keys(max_length)
+        closed = (tokens.length - self.compress_block) // self.compress_stride + 1
+        there = (jnp.arange(number) < closed[:, None])[..., None, None]
+        compressed = []
+        for x, name in ((key, "key_weights"), (value, "value_weights")):
+            padded = jnp.pad(x, ((0, 0), (0, max_length - x.shape[1]), (0, 0), (0, 0)))
+            mixed = compress(padded, self._weights(params, name, key.shape[2]), self.compress_stride)
+            compressed.append(jnp.where(there, mixed, 0).astype(x.dtype))
+        return _Cache(tokens, *compressed)
+
+    def _compressed_keys(self, length: int) -> int:
+        return max((length - self.compress_block) // self.compress_stride + 1, 0)
+
+    def _step(self, query, key, value, cache, *, params, gates):
+        assert gates is not None  # or the call would have been refused
+        tokens, logits = with_token(cache.tokens, key, value), Logits.of(self, query.shape[3])
+        length, slots, number = tokens.length, tokens.key.shape[1], cache.key.shape[1]
+        last, shares = length - 1, jax.nn.sigmoid(wide(gates))
+        near = last[:, None] - jnp.arange(min(self.window_size, slots))
+        output = shares[..., 2, None] * attend_placed(query, tokens, near, logits, reach=self.reach)
+        cache = _Cache(tokens, *self._with_compressed(cache, tokens, params))
+        there = jnp.arange(number) < ((length - self.compress_block) // self.compress_stride + 1)[:, None]
+        if number:
+            coarse, _ = attend_one(query, cache.key, cache.value, there[:, None], logits)
+            output += shares[..., 0, None] * coarse
+        size = self._size(slots)
+        may = jnp.ones((1, 1, -(-slots // size)), bool)
+        chosen = self._selected(query, cache.key, there, may, last[:, None], size, logits)[:, :, 0]
+        return output + shares[..., 1, None] * attend_chosen(query, tokens, chosen, size, logits), cache
+
+    def _with_compressed(self, cache: "_Cache", tokens: Tokens, params) -> list:
+        """Compressed keys and values with one more, where its last token is the newest."""
+        behind = tokens.length - self.compress_block
+        entry = behind // self.compress_stride
+        closes = (behind >= 0) & (behind % self.compress_stride == 0)
+        slots, number = tokens.key.shape[1], cache.key.shape[1]
+        if not number:
+            return [cache.key, cache.value]
+        slot = (behind[:, None] + jnp.arange(self.compress_block)) % slots
+        after = []
+        for x, held, name in (
+            (tokens.key, cache.key, "key_weights"), (tokens.value, cache.value, "value_weights"),
+        ):  # fmt: skip
+            members = jnp.take_along_axis(x, slot[..., None, None], 1)
+            mixed = compress(members, self._weights(params, name, x.shape[2]), self.compress_stride)
+            after.append(put(held, mixed.astype(held.dtype), entry, closes))
+        return after
+
+
+class _Cache(NamedTuple):
+    """What decoding remembers: all tokens, compressed keys B E K H and compressed values B E K V."""
+
+    tokens: Tokens
+    key: Any
+    value: Any
 
 
 def compress(

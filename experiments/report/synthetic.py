@@ -49,7 +49,7 @@ def section(found: list[Record]) -> str:
     note = (
         "Test accuracy, and the steps after which the validation reached 99% (-: it did not). Best first, "
         f"by the sum over the tasks. Chance: {chance}. *cache*: what decoding one sequence takes beside "
-        "parameters; *FLOPs*: of a training step with one sequence; both with the last task's model and length."
+        "parameters; *FLOPs*: of a training step with one sequence; both for the last task."
     )
     below = " ".join([note, sections.rates_text(found[:1]), sections.commits_text(found)])
     table = tables.markdown(heads, [[f"`{text}`", *rows[text]] for text in best])

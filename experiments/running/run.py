@@ -133,7 +133,7 @@ def _hold(folder: Path, descriptor: int) -> None:
 def _plan(out: Console, cell: Cell) -> int:
     out.print("compiling")
     built = program.build(cell.config, cell.task)
-    record = contents.new(cell, built.abstract_state.params)
+    record = contents.new(cell, train.abstract_state(cell.config, cell.task).params)
     record["memory"] = built.memory
     steps, warmup = cell.config.train.steps, cell.config.optimizer.warmup_steps
     rate = optimizer.schedule(cell.config.optimizer, steps)

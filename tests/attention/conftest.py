@@ -3,6 +3,8 @@
 import jax
 import pytest
 
+from tests.attention.cases import first_cases
+
 
 @pytest.fixture(autouse=True, scope="package")
 def kept_compilations(request):
@@ -20,9 +22,19 @@ def kept_compilations(request):
         jax.config.update(name, value)
 
 
+# Laws that a variant's first setting is under in CI, and the others by hand (`-m campaign`). Values,
+# gradients, refusals and decoding are tested of every setting.
+OF_FIRST_SETTINGS = ("causality", "padding", "numbers", "running", "matter")
+
+
 def pytest_collection_modifyitems(items):
-    """All laws of one setting go to one worker, which has traced and compiled what they share."""
+    """All tests of one setting go to one worker, which has traced and compiled what they share."""
+    first = {str(case) for case in first_cases()}
     for item in items:
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")
-        if case is not None:
-            item.add_marker(pytest.mark.xdist_group(str(case)))
+        if case is None:
+            continue
+        item.add_marker(pytest.mark.xdist_group(str(case)))
+        law = item.path.stem.removeprefix("test_laws_")
+        if law in OF_FIRST_SETTINGS and str(case) not in first:
+            item.add_marker(pytest.mark.campaign)

@@ -16,7 +16,7 @@ ALL = pytest.mark.parametrize("case", cases(), ids=str)
 FIRST = pytest.mark.parametrize("case", first_cases(), ids=str)
 
 
-@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 13, 16, 17])
+@pytest.mark.parametrize("length", [1, 7, 8, 17])
 @FIRST
 def test_law_6_any_length(case, length):
     """One, a block of 8 less and more one, two of them, a prime; causal where it can."""
