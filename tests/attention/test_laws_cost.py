@@ -22,6 +22,7 @@ def test_law_10_memory_grows_as_claimed(name):
     check_growth(name, [4096, 32768], "plain")
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize("kind", ["packed", "placed"])
 @NAMES
