@@ -20,7 +20,7 @@ class GRU(Recurrent):
     r, z = sigmoid(W x_t + U h_{t-1} + b), n = tanh(W' x_t + r * U' h_{t-1} + b'),
     h_t = (1 - z) * n + z * h_{t-1}, and y_t = O h_t; a two-sided one reads from both ends, each with weights
     of its own, and O takes both states. (Cho et al. 2014; the reset gate comes after the product with U', as
-    `nnx.GRUCell` has it, whose weights these are.)
+    `nnx.GRUCell` has it, whose weights these are, and `torch.nn.GRU`, but that U has no bias.)
 
     Time O(T), token after token: a device waits T times. Memory O(T). It never is full attention.
     """

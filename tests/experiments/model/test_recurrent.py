@@ -276,3 +276,39 @@ def test_it_starts_as_in_the_papers():
     )
     kernel = made(GRU(), inner_dim=4).ahead.dense_h.kernel[...]
     np.testing.assert_allclose(kernel @ kernel.T, np.eye(4), atol=1e-5)
+
+
+@BOTH_WAYS
+def test_a_gru_is_torchs_with_the_same_weights(causal):
+    """Outputs and gradients, by tokens and weights; skipped where the extra `peers` is not installed."""
+    torch = pytest.importorskip("torch")
+    graph, state = layer("gru", causal)
+    pure, lengths = nnx.to_pure_dict(state), [LENGTH, 7]
+    theirs = torch.nn.GRU(D, INNER, batch_first=True, bidirectional=not causal)
+    for side, end in (("ahead", ""), ("back", "_reverse"))[: 1 if causal else 2]:
+        arrays = {
+            "weight_ih": pure[side]["dense_i"]["kernel"].T, "bias_ih": pure[side]["dense_i"]["bias"],
+            "weight_hh": pure[side]["dense_h"]["kernel"].T, "bias_hh": np.zeros(3 * INNER, np.float32),
+        }  # fmt: skip
+        for name, array in arrays.items():
+            getattr(theirs, f"{name}_l0{end}").data.copy_(torch.from_numpy(np.array(array)))
+    x = torch.from_numpy(inputs()).requires_grad_()
+    output = torch.from_numpy(np.array(pure["output"]["kernel"])).requires_grad_()
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    y = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)[0] @ output
+    weights = np.random.default_rng(3).normal(size=y.shape).astype(np.float32)
+    (y * torch.from_numpy(weights)).sum().backward()
+
+    def loss(state, x):
+        valid = jnp.arange(LENGTH) < jnp.asarray(lengths)[:, None]
+        found = nnx.merge(graph, state)(x, Mask.for_self(causal=causal, valid=valid))
+        return (found * weights).sum(), found
+
+    slopes, found = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))(state, jnp.asarray(inputs()))
+    np.testing.assert_allclose(found, y.detach().numpy(), atol=1e-4)
+    np.testing.assert_allclose(slopes[1], x.grad.numpy(), atol=1e-4)
+    of_ours = nnx.to_pure_dict(slopes[0])
+    np.testing.assert_allclose(of_ours["output"]["kernel"], output.grad.numpy(), atol=1e-4)
+    for name, kernel in (("weight_ih_l0", "dense_i"), ("weight_hh_l0", "dense_h")):
+        grad = getattr(theirs, name).grad.numpy().T
+        np.testing.assert_allclose(of_ours["ahead"][kernel]["kernel"], grad, atol=1e-4)
