@@ -26,7 +26,7 @@ class Linear(Attention):
     output_t = sum_s phi(q_t).phi(k_s) v_s / sum_s phi(q_t).phi(k_s) (Katharopoulos et al. 2020, eq. 4-5;
     causal eq. 8-12). `feature_map`: "elu", elu(x) + 1 (their eq. 7), "relu" or "softmax" over the head's
     width; 1e-6 is added to each feature, in place of an epsilon in the denominator, so that
-    weights stay a mean.
+    weights stay a mean. From such features the sums of performer-pytorch on PyPI give the same.
 
     O(T H V) time, causal O(T (W + H) V) by blocks of W queries; O(T) memory. It has no scale and no
     temperature, and never is full attention.

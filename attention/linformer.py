@@ -27,7 +27,9 @@ class Linformer(SoftmaxAttention):
     output_t = sum_j softmax_j(scale q_t.(E k)_j) (F v)_j with E and F learned, num_projected x S (Wang et al.
     2020, eq. 7). All heads share them, as in the paper's "headwise" sharing; `share` also has F = E, its
     "key-value" sharing. Columns belong to positions: a shorter input uses the first ones, a longer one than
-    they were made for is refused. Padded keys are zero and so add nothing to any mixture.
+    they were made for is refused. Padded keys are zero and so add nothing to any mixture. With the same
+    projections it is linformer on PyPI, whose `share_kv` also makes values of what makes keys, and which
+    draws projections uniformly with a third of the variance.
 
     Each mixture holds all keys, later ones too, so that there is no causal form. O(T num_projected) time and
     O(T) memory. It is full attention only for projections that are the identity.

@@ -34,13 +34,14 @@ class Nystrom(Attention):
     output = softmax(Q K~^T) Z softmax(Q~ K^T) V, logits scaled as everywhere, Z an approximate Moore-Penrose
     inverse of A = softmax(Q~ K~^T) (Xiong et al. 2021, their Algorithm 1): `pinv_iterations` turns of
     Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4 (their Lemma 1) from Z = A^T / (|A|_1 |A|_inf). Here
-    |A|_inf is 1, and |A|_1 that of each head of each row: code in use has the greatest of the whole batch,
-    by which rows would see each other. Weights may be negative.
+    |A|_inf is 1, and |A|_1 that of each head of each row: nystrom-attention on PyPI has the greatest of the
+    whole batch, by which rows would see each other. Weights may be negative.
 
     Departures: segments are of the real tokens by their rank, so that padding moves none, and where these do
     not divide by the landmarks the first segments are one longer; with fewer tokens than landmarks each token
-    is one. The paper's convolution of the values is left out (the model has one of its own). All is computed
-    in float32 or wider, as Z enlarges what rounding leaves.
+    is one; nystrom-attention puts zeros in front, which without a mask are keys. The paper's convolution of
+    the values is left out (the model has one of its own). All is computed in float32 or wider, as Z enlarges
+    what rounding leaves.
 
     Landmarks hold later tokens, so that there is no causal form. O(T m) time and O(T) memory, m =
     num_landmarks, besides O(m^3) for Z. It is full attention if each token is a landmark and Z has converged:

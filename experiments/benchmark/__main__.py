@@ -4,11 +4,12 @@
     python -m experiments.benchmark --lengths 1024 4096    # these lengths only
     python -m experiments.benchmark --fresh                # measure everything again, in one run
 
-A cell is the forward pass, and the gradient with respect to query, key and value, of causal self-attention
-over float32 arrays (batch 1, 8 heads of width 64). Compiled, warm, inputs passed as arguments, every output
-waited for: the median of several calls. What the compiler says needs more than 80% of the free memory is not
-run. Cells are kept in results/performance.json as they are finished, so an interrupted run continues. Peers
-that are not installed are said to be so; `pip install -e '.[peers]'` brings them.
+A cell is the forward pass, and the gradient with respect to query, key and value, of self-attention over
+float32 arrays (batch 1, 8 heads of width 64), causal where a variant can be and no name ends in -two-sided.
+Compiled, warm, inputs passed as arguments, every output waited for: the median of several calls. What the
+compiler says needs more than 80% of the free memory is not run. Cells are kept in results/performance.json as
+they are finished, so an interrupted run continues. Peers that are not installed are said to be so;
+`pip install -e '.[peers]'` brings them.
 """
 
 import argparse

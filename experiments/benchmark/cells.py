@@ -19,12 +19,15 @@ Cell = dict[str, Any]
 
 
 def contenders() -> tuple[str, ...]:
-    return (*attention.names(), *peers.PEERS)
+    ours = dict.fromkeys((*attention.names(), *(peer.variant for peer in peers.PEERS.values())))
+    return (*ours, *peers.PEERS)
 
 
 def identity(name: str) -> Cell:
     """What a cell says beside its numbers: of our attention, and for a peer of what it is."""
     known: Cell = {"attention_sha256": provenance.code_sha256(("attention",))}
+    if name in contenders() and peers.two_sided(name):
+        known["causal"] = False
     if name in peers.PEERS:
         known |= {"settings": peers.PEERS[name].settings, "packages": peers.versions(name)}
     return known

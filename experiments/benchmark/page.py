@@ -14,11 +14,11 @@ HEAD = f"""\
 
 Written by `python -m experiments.benchmark` from `results/performance.json`; do not edit.
 
-Causal self-attention, batch 1, 8 heads of width 64, float32, every variant with its default
-hyperparameters; one process for each cell; median of several warm calls, each with fresh random inputs.
-Backward includes the forward; quartiles are in the JSON. Temporaries are what the compiler plans beside
-arguments and outputs; neither part is timed unless both fit. Trust ratios, not digits. The exponent is
-fitted over lengths from {FITTED_FROM} on; n^1 is linear.
+Self-attention, causal unless listed as two-sided, batch 1, 8 heads of width 64, float32, every variant with
+its default hyperparameters; one process for each cell; median of several warm calls, each with fresh random
+inputs. Backward is by query, key and value, and includes the forward; quartiles are in the JSON. Temporaries
+are what the compiler plans beside arguments and outputs; neither part is timed unless both fit. Trust ratios,
+not digits. The exponent is fitted over lengths from {FITTED_FROM} on; n^1 is linear.
 
 Peers are other libraries (`{peers.INSTALL}`), on as many threads as jax has cores, with the
 same numbers in the order of axes that each takes. Torch has no compiler to ask for memory: of its peers the
@@ -45,6 +45,9 @@ def page(cells: list[Cell], baseline: str = peers.BASELINE) -> str:
 
 def _head(cells: list[Cell]) -> str:
     lines = [f"- {each}" for each in ratios.provenance_lines(cells)]
+    seeing_all = _names([cell for cell in cells if not cell.get("causal", True)])
+    if seeing_all:
+        lines.append(f"- two-sided, where all others are causal: {', '.join(f'`{x}`' for x in seeing_all)}")
     return "\n".join([HEAD, *lines])
 
 

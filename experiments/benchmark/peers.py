@@ -3,15 +3,24 @@
 Torch and what is built on it are imported when a peer is built, never before; they are the extra `peers`.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import numpy as np
 
-WINDOW, HASHES, BUCKET = 128, 4, 64  # the defaults of our window and lsh; a test holds them equal
+import attention
+from attention.performer import random_directions
+from experiments.benchmark import inputs
+
+# The defaults of our variants; a test holds them equal.
+WINDOW, HASHES, BUCKET = 128, 4, 64
+LANDMARKS, TURNS, PROJECTED, FEATURES = 64, 6, 128, 256
+TWO_SIDED = "-two-sided"  # after the name of a variant of ours that can be causal, and here is not
 FLEX_BLOCK = 128
 INSTALL = "pip install -e '.[peers]'"
 
@@ -24,12 +33,24 @@ class Peer:
 
     variant: str  # ours that it is compared with
     settings: str
-    build: Callable[[int], Call]  # from a length; B T N H arrays of jax, B N T H tensors of torch
+    build: Callable[[int], Call]  # from a length; of arrays of jax B T N H, or tensors of torch
     packages: tuple[str, ...] = ()  # distributions that decide its numbers; none: jax itself
     differs: str = ""  # how its maths differs from the variant's; nothing where it is the same
     bytes_per_token: int = (
         0  # of its temporaries forward and backward, at 8 heads of 64: measured, rounded up
     )
+    heads_first: bool = True  # tensors are B N T H, else B T N H
+
+
+def ours(name: str) -> attention.Attention:
+    """A variant of ours by the name of its cells."""
+    return attention.make(name.removesuffix(TWO_SIDED))
+
+
+def two_sided(name: str) -> bool:
+    """Whether a contender sees later tokens: a variant that is asked to, or cannot help it, and its peers."""
+    name = PEERS[name].variant if name in PEERS else name
+    return name.endswith(TWO_SIDED) or not ours(name).capabilities.causal
 
 
 def jax_nn(length: int) -> Call:
@@ -106,6 +127,84 @@ def reformer(length: int, n_hashes: int = HASHES, bucket_size: int = BUCKET) -> 
     return call
 
 
+def nystrom(length: int) -> Call:
+    del length
+    num_heads, head_dim = inputs.SHAPE["num_heads"], inputs.SHAPE["head_dim"]
+    attend = importlib.import_module("nystrom_attention").NystromAttention(
+        dim=num_heads * head_dim, dim_head=head_dim, heads=num_heads, num_landmarks=LANDMARKS,
+        pinv_iterations=TURNS, residual=False,
+    )  # fmt: skip
+    attend = _without_output(attend)
+
+    def call(query, key, value):
+        with _giving([(attend.to_qkv, _Chunks(x.flatten(2) for x in (query, key, value)))]):
+            return attend(query.flatten(2)).view(value.shape)
+
+    return call
+
+
+def linformer(length: int) -> Call:
+    """With the projections along the sequence that our `linformer` has at this length."""
+    torch = importlib.import_module("torch")
+    num_heads, head_dim = inputs.SHAPE["num_heads"], inputs.SHAPE["head_dim"]
+    attend = importlib.import_module("linformer").LinformerSelfAttention(
+        dim=num_heads * head_dim, seq_len=length, k=PROJECTED, heads=num_heads
+    )
+    attend = _without_output(attend)
+    params = inputs.besides(ours("linformer"), length)["params"]
+    for own, name in ((attend.proj_k, "key_projection"), (attend.proj_v, "value_projection")):
+        own.data.copy_(torch.from_numpy(np.array(params[name])))
+
+    def call(query, key, value):
+        projections = (attend.to_q, attend.to_k, attend.to_v)
+        tensors = [x.flatten(2) for x in (query, key, value)]
+        with _giving(list(zip(projections, tensors, strict=True))):
+            return attend(tensors[0]).view(value.shape)
+
+    return call
+
+
+def performer(length: int, causal: bool = True) -> Call:
+    """With the random matrix of our `performer`."""
+    del length
+    torch, head_dim = importlib.import_module("torch"), inputs.SHAPE["head_dim"]
+    attend = importlib.import_module("performer_pytorch").FastAttention(
+        dim_heads=head_dim, nb_features=FEATURES, causal=causal
+    )
+    attend.projection_matrix.copy_(torch.from_numpy(random_directions(FEATURES, head_dim, 0)))
+    return attend.eval()
+
+
+def performer_two_sided(length: int) -> Call:
+    return performer(length, causal=False)
+
+
+def _without_output(module: Any) -> Any:
+    """In evaluation, and without the projection of its output."""
+    module.to_out = importlib.import_module("torch").nn.Identity()
+    return module.eval().requires_grad_(False)
+
+
+@contextlib.contextmanager
+def _giving(outputs: list[tuple[Any, Any]]) -> Iterator[None]:
+    """Meanwhile each module gives the output beside it, whatever it is asked; it keeps none of them."""
+    for module, output in outputs:
+        module.forward = lambda _, output=output: output
+    try:
+        yield
+    finally:
+        for module, _ in outputs:
+            del module.forward
+
+
+class _Chunks(tuple):
+    """What a tensor is to those who only ask for its chunks."""
+
+    def chunk(self, count: int, dim: int) -> "_Chunks":
+        assert (count, dim) == (len(self), -1)
+        return self
+
+
 OF_REFORMER = """
 Both hash by random rotations, sort, cut into chunks of the bucket's size, see their own chunk and the one
 before, normalise keys, leave a token's own position out unless it is alone, and merge rounds by their
@@ -116,6 +215,21 @@ at the last of the round before, that of the first round at the last of all; `ls
 pair that meets in several rounds counts in each; in `lsh` once. (6) Later tokens move the edges of its
 chunks, so which earlier tokens meet depends on the future; in `lsh` they move none. In one round of two
 buckets of T / 2 the two are equal, and a test says so.
+""".replace("\n", " ").strip()
+
+OF_NYSTROM = """
+Its inverse starts from the greatest row and column sums of all heads of all rows of the batch, `nystrom`
+from each matrix's own, so that rows do not see each other: with one head and one row the two are equal, and
+a test says so. A length that the landmarks do not divide it fills with zeros in front, which count as keys
+unless there is a mask; `nystrom` lengthens the first segments.
+""".replace("\n", " ").strip()
+
+OF_PERFORMER = """
+To each feature it adds 1e-4 after dividing by exp(m), where m is the greatest w.x of a query, and for keys
+that of all keys of a head: beside it most keys' features, which exp(-|x|^2 / 2) makes smaller still, are
+small. `performer` adds 1e-6 to a token's features once the greatest of them is 1. For standard normal inputs
+of width 64 at length 384 outputs without any such addition are 5e-4 away from those of `performer`, and 2.4
+from those of the peer. With nothing added the two are equal, and a test says so.
 """.replace("\n", " ").strip()
 
 BASELINE = "jax.nn.dot_product_attention"
@@ -160,6 +274,43 @@ PEERS = {
         ("torch", "reformer-pytorch", "local-attention"),
         OF_REFORMER,
         300_000,
+    ),
+    "nystrom-attention": Peer(
+        "nystrom",
+        f"`NystromAttention(num_landmarks={LANDMARKS}, pinv_iterations={TURNS}, residual=False)`, its "
+        "projections left out",
+        nystrom,
+        ("torch", "nystrom-attention"),
+        OF_NYSTROM,
+        40_000,
+        heads_first=False,
+    ),
+    "linformer.LinformerSelfAttention": Peer(
+        "linformer",
+        f"`LinformerSelfAttention(seq_len=T, k={PROJECTED})`, its projections to queries, keys, values and "
+        "output left out",
+        linformer,
+        ("torch", "linformer"),
+        bytes_per_token=40_000,
+        heads_first=False,
+    ),
+    "performer-pytorch": Peer(
+        "performer",
+        f"`FastAttention(nb_features={FEATURES}, causal=True)` with the random matrix of `performer`; "
+        "without a kernel of another package for CUDA it holds the sums of keys and values after each token",
+        performer,
+        ("torch", "performer-pytorch"),
+        f"{OF_PERFORMER} In the causal form, whose denominators have 1e-6 more, an early row sees by these "
+        "additions how great later keys are.",
+        2_200_000,
+    ),
+    "performer-pytorch-two-sided": Peer(
+        f"performer{TWO_SIDED}",
+        f"`FastAttention(nb_features={FEATURES})` with the random matrix of `performer`",
+        performer_two_sided,
+        ("torch", "performer-pytorch"),
+        OF_PERFORMER,
+        130_000,
     ),
 }
 
@@ -228,5 +379,13 @@ GOALS = (
             "arrays' product (faster), and rounds in front of heads, so that sorted arrays are not turned "
             "(faster). What remains is shown below: mostly moving tokens into each round's order and back."
         ),
+    ),
+    Goal("no slower than nystrom-attention", "nystrom", ("nystrom-attention",), 1.0),
+    Goal("no slower than linformer", "linformer", ("linformer.LinformerSelfAttention",), 1.0),
+    Goal(
+        "no slower than performer-pytorch",
+        f"performer{TWO_SIDED}",
+        ("performer-pytorch-two-sided",),
+        1.0,
     ),
 )

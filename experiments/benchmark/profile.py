@@ -11,17 +11,17 @@ KINDS = PRODUCTS, EXPONENTIALS, OTHER = "products", "exponentials", "other"
 CONTAINERS = ("while", "conditional", "call")  # their time is that of what is in them
 
 
-def spent(compiled: jax.stages.Compiled, arrays: list[Any]) -> dict[str, float]:
+def spent(compiled: jax.stages.Compiled, *arguments: Any) -> dict[str, float]:
     """Seconds in products, in what has exponentials and in everything else, of one warm call.
 
     How long each operation was at work, on however many threads: more than the call takes, where several
     are at once. All zero where the device's trace does not name operations.
     """
     kinds = by_operation(compiled.as_text() or "")
-    jax.block_until_ready(compiled(arrays))
+    jax.block_until_ready(compiled(*arguments))
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
-            jax.block_until_ready(compiled(arrays))
+            jax.block_until_ready(compiled(*arguments))
         files = [*Path(folder).rglob("*.xplane.pb")]
         traces = [jax.profiler.ProfileData.from_file(str(file)) for file in files]
     seconds: dict[str, float] = dict.fromkeys(KINDS, 0.0)

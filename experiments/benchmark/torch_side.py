@@ -19,7 +19,7 @@ Program = Callable[[list[Any]], list[Any]]
 
 
 def programs(call: peers.Call) -> dict[str, Program]:
-    """As `jax_side.programs`, over tensors B N T H; the gradient of what is not read is None."""
+    """`forward` and `gradient` over a peer's tensors; the gradient of what is not read is None."""
     torch = importlib.import_module("torch")
 
     def forward(tensors):
@@ -33,11 +33,16 @@ def programs(call: peers.Call) -> dict[str, Program]:
     return {"forward": forward, "gradient": gradient}
 
 
-def drawn(length: int, part: str, draw: int) -> list[Any]:
-    """`inputs.fresh` as contiguous tensors B N T H, the order that torch's functions take."""
+def drawn(name: str, length: int, part: str, draw: int) -> list[Any]:
+    """`inputs.fresh` as contiguous tensors in the order of axes that a peer takes."""
     torch = importlib.import_module("torch")
-    arrays = inputs.fresh(length, part, draw)
-    return [torch.from_numpy(np.array(np.asarray(each).swapaxes(1, 2), order="C")) for each in arrays]
+    arrays = (_turned(name, np.asarray(each)) for each in inputs.fresh(length, part, draw))
+    return [torch.from_numpy(np.array(each, order="C")) for each in arrays]
+
+
+def _turned(name: str, array: np.ndarray) -> np.ndarray:
+    """From B T N H to a peer's order, or back."""
+    return array.swapaxes(1, 2) if peers.PEERS[name].heads_first else array
 
 
 def outputs(name: str, length: int, part: str) -> list[Any]:
@@ -45,10 +50,10 @@ def outputs(name: str, length: int, part: str) -> list[Any]:
 
     Raises NotImplementedError where the peer has no such part.
     """
-    tensors = drawn(length, part, 0)
+    tensors = drawn(name, length, part, 0)
     found = programs(peers.PEERS[name].build(length))[part](tensors)
     unread = np.zeros(tensors[0].shape, np.float32)
-    return [(unread if each is None else each.numpy()).swapaxes(1, 2) for each in found]
+    return [_turned(name, unread if each is None else each.numpy()) for each in found]
 
 
 def measure_parts(name: str, length: int) -> dict[str, Any]:
@@ -62,11 +67,11 @@ def measure_parts(name: str, length: int) -> dict[str, Any]:
         return {part: {"outcome": OUT_OF_MEMORY, "reason": reason} for part in inputs.COUNTS}
     importlib.import_module("torch").set_num_threads(provenance.machine()["usable_cores"])
     call = peers.PEERS[name].build(length)
-    return {part: _part(run, length, part) for part, run in programs(call).items()}
+    return {part: _part(name, run, length, part) for part, run in programs(call).items()}
 
 
-def _part(run: Program, length: int, part: str) -> dict[str, Any]:
-    draws = (drawn(length, part, draw) for draw in itertools.count())
+def _part(name: str, run: Program, length: int, part: str) -> dict[str, Any]:
+    draws = (drawn(name, length, part, draw) for draw in itertools.count())
     first = next(draws)
     start = time.perf_counter()
     try:

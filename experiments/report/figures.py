@@ -99,11 +99,13 @@ def _time_by_length(axes: Axes, path: Path) -> None:
             [cell["length"] for cell in own],
             [cell["gradient"]["seconds"]["median"] for cell in own],
         )
-        axes.loglog(lengths, seconds, label=name, **style(name))
+        # No variant's name has a hyphen: what follows one is how it was run.
+        (line,) = axes.loglog(lengths, seconds, label=name, **style(name.split("-")[0]))
+        line.set_linestyle("-" if all(cell.get("causal", True) for cell in own) else "--")
     axes.set(
         xlabel="length",
         ylabel="seconds, forward and backward",
-        title="time by length, batch 1, 8 heads of 64",
+        title="time by length, batch 1, 8 heads of 64 (dashed: two-sided)",
     )
     axes.legend(fontsize=8)
 

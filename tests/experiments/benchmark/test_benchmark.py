@@ -11,7 +11,7 @@ import pytest
 import attention
 from experiments import files, provenance
 from experiments.benchmark import __main__ as command
-from experiments.benchmark import cells, inputs, page, peers, profile, ratios, torch_side
+from experiments.benchmark import cells, inputs, jax_side, page, peers, profile, ratios, torch_side
 
 HERE = provenance.gather()
 SDPA = "torch.scaled_dot_product_attention"
@@ -154,6 +154,40 @@ def test_peers_are_asked_for_what_our_variants_do_by_default():
     window, lsh = attention.make("window"), attention.make("lsh")
     assert window.window_size == peers.WINDOW
     assert (lsh.num_hashes, lsh.chunk_size) == (peers.HASHES, peers.BUCKET)
+    nystrom, performer = attention.make("nystrom"), attention.make("performer")
+    assert (nystrom.num_landmarks, nystrom.pinv_iterations) == (peers.LANDMARKS, peers.TURNS)
+    assert (performer.num_features, performer.feature_seed) == (peers.FEATURES, 0)
+    assert attention.make("linformer").num_projected == peers.PROJECTED
+
+
+@pytest.mark.parametrize("name", [name for name in cells.contenders() if name not in peers.PEERS])
+def test_every_variant_is_called_with_all_that_it_takes(name, monkeypatch):
+    monkeypatch.setattr(inputs, "SHAPE", {"batch": 1, "num_heads": 2, "head_dim": 8})
+    arrays = inputs.fresh(48, "gradient", 0)
+    found = jax.eval_shape(jax_side.programs(name)["gradient"], arrays, jax_side.besides(name, 48))
+    assert [each.shape for each in found] == [(1, 48, 2, 8)] * 3
+
+
+def test_what_is_two_sided_is_said_to_be():
+    named = [name for name in cells.contenders() if peers.two_sided(name)]
+    assert {"nystrom", "nystrom-attention", "performer-two-sided"} <= {*named}
+    assert not {"full", "performer", "performer-pytorch", SDPA, peers.BASELINE} & {*named}
+    made = [
+        cell(name, 64, 1.0, **cells.identity(name)) for name in ("full", "nystrom", "performer-two-sided")
+    ]
+    assert [each.get("causal", True) for each in made] == [True, False, False]
+    assert "- two-sided, where all others are causal: `nystrom`, `performer-two-sided`\n" in page.page(made)
+    assert "two-sided, where" not in page.page(made[:1])
+
+
+def test_what_is_two_sided_sees_later_tokens(monkeypatch):
+    monkeypatch.setattr(inputs, "SHAPE", {"batch": 1, "num_heads": 2, "head_dim": 8})
+    query, key, value = inputs.fresh(48, "forward", 0)
+    for name, sees in (("performer", False), ("performer-two-sided", True)):
+        outputs = [
+            jax_side.attend(name)(query, key, each)[:, :24] for each in (value, value.at[:, 24:].add(1))
+        ]
+        assert bool((abs(outputs[0] - outputs[1]) > 1e-3).any()) == sees
 
 
 def test_a_peer_is_measured_again_when_its_packages_change_and_not_when_our_code_does(monkeypatch):

@@ -1,12 +1,17 @@
 """The peers on torch compute what they are said to; skipped where the extra `peers` is not installed."""
 
+import functools
+import importlib
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import attention
+from attention.kernel import FLOOR
+from attention.performer import random_directions
 from experiments.benchmark import cells, inputs, jax_side, peers, torch_side
 
 torch = pytest.importorskip("torch")
@@ -77,7 +82,7 @@ def test_a_cell_of_torch_has_times_threads_and_measured_memory():
 def test_reformer_is_our_lsh_where_one_round_of_two_buckets_sees_everything(name):
     length = 256
     arrays = inputs.fresh(length, "forward", 0)
-    tensors = torch_side.drawn(length, "forward", 0)
+    tensors = torch_side.drawn("reformer-pytorch", length, "forward", 0)
     with torch.no_grad():
         theirs = peers.reformer(length, n_hashes=1, bucket_size=length // 2)(*tensors)
     limit = attention.LSH(num_hashes=1, **attention.LSH().limit(length).hyperparameters)
@@ -91,7 +96,7 @@ def test_reformer_lets_the_future_decide_which_earlier_tokens_meet(name):
     """Held with its rotations fixed, so that nothing but later tokens differs; `lsh` has no such row."""
     torch.manual_seed(0)
     call = peers.reformer(512)
-    query, _, value = torch_side.drawn(512, "forward", 0)
+    query, _, value = torch_side.drawn("reformer-pytorch", 512, "forward", 0)
     other = query.clone()
     other[:, :, 256:] = query[:, :, 256:].flip(2) * 2 + 1
     with torch.no_grad():
@@ -104,3 +109,85 @@ def test_reformer_lets_the_future_decide_which_earlier_tokens_meet(name):
     swapped = [np.asarray(each.numpy().swapaxes(1, 2)) for each in (query, other, value)]
     one, two = (ours(each, each, swapped[2])[:, :256] for each in swapped[:2])
     np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["nystrom-attention"], indirect=True)
+def test_one_head_of_one_row_of_nystrom_attention_is_ours(name, monkeypatch):
+    monkeypatch.setattr(inputs, "SHAPE", {"batch": 1, "num_heads": 1, "head_dim": 8})
+    found = cells.difference(name, 384)
+    assert max(found.values()) <= TOLERANCE, found
+
+
+@pytest.mark.parametrize("name", ["nystrom-attention"], indirect=True)
+def test_rows_of_nystrom_attention_see_each_other(name, monkeypatch):
+    monkeypatch.setattr(inputs, "SHAPE", {"batch": 2, "num_heads": 1, "head_dim": 8})
+    rows, ours = [], []
+    for factor in (1, 3):
+        tensors = torch_side.drawn(name, 256, "forward", 0)
+        for each in tensors[:2]:
+            each[1] *= factor
+        with torch.no_grad():
+            rows.append(peers.nystrom(256)(*tensors)[0])
+        ours.append(jax_side.attend("nystrom")(*(jnp.array(each.numpy()) for each in tensors))[0])
+    assert (rows[0] - rows[1]).abs().max() > TOLERANCE
+    np.testing.assert_array_equal(*ours)
+
+
+PERFORMERS = ["performer-pytorch", "performer-pytorch-two-sided"]
+
+
+@pytest.mark.parametrize("name", PERFORMERS, indirect=True)
+@pytest.mark.parametrize("width", [8, 64])
+def test_performer_pytorch_with_nothing_added_is_ours(name, width, monkeypatch):
+    theirs = importlib.import_module("performer_pytorch.performer_pytorch")
+    for kernel in ("softmax_kernel", "causal_linear_attention_noncuda"):
+        monkeypatch.setattr(theirs, kernel, functools.partial(getattr(theirs, kernel), eps=0.0))
+    monkeypatch.setattr(importlib.import_module("attention.performer"), "FLOOR", 0.0)
+    monkeypatch.setattr(inputs, "SHAPE", {"batch": 1, "num_heads": 2, "head_dim": width})
+    found = cells.difference(name, 384)
+    assert max(found.values()) <= TOLERANCE, found
+
+
+@pytest.mark.parametrize("name", PERFORMERS[1:], indirect=True)
+def test_what_performer_pytorch_adds_changes_much_and_what_ours_adds_little(name, monkeypatch):
+    """The figures of its entry and of the docstring of `performer`."""
+    monkeypatch.setattr(inputs, "SHAPE", {"batch": 1, "num_heads": 8, "head_dim": 64})
+    assert cells.difference(name, 384)["forward"] > 1
+    theirs = importlib.import_module("performer_pytorch.performer_pytorch")
+    monkeypatch.setattr(theirs, "softmax_kernel", functools.partial(theirs.softmax_kernel, eps=0.0))
+    assert cells.difference(name, 384)["forward"] < 1e-3
+
+
+@pytest.mark.parametrize("name", PERFORMERS[:1], indirect=True)
+def test_an_early_row_of_performer_pytorch_sees_how_great_a_later_key_is(name):
+    tensors = torch_side.drawn(name, 256, "forward", 0)
+    query, key, value = tensors
+    other = key.clone()
+    other[:, :, 255] = key[:, :, 0] * 4
+    with torch.no_grad():
+        one, two = (peers.performer(256)(query, each, value)[:, :, :128] for each in (key, other))
+    assert (one - two).abs().max() > 1e-2
+    ours = jax.jit(jax_side.attend("performer"))
+    swapped = [np.asarray(each.numpy().swapaxes(1, 2)) for each in (query, key, other, value)]
+    one, two = (ours(swapped[0], each, swapped[3])[:, :128] for each in swapped[1:3])
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("name", PERFORMERS[1:], indirect=True)
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "two-sided"])
+def test_sums_of_performer_pytorch_are_those_of_our_linear_and_of_relu_features(name, causal):
+    """Features are equal once the same is added to them: then its denominators, of features, agree too."""
+    theirs = importlib.import_module("performer_pytorch.performer_pytorch")
+    attend = theirs.causal_linear_attention_noncuda if causal else theirs.linear_attention
+    relu, width = attention.make("performer", kind="relu"), inputs.SHAPE["head_dim"]
+    matrix = torch.from_numpy(random_directions(relu.num_features, width, 0)).float()
+    of_relu = functools.partial(theirs.generalized_kernel, projection_matrix=matrix, kernel_epsilon=FLOOR)
+    arrays = inputs.fresh(256, "forward", 0)
+    query, key, value = torch_side.drawn(name, 256, "forward", 0)
+    for variant, features in (
+        (attention.make("linear"), lambda x: torch.nn.functional.elu(x) + 1 + FLOOR),
+        (relu, of_relu),
+    ):
+        expected = attend(features(query), features(key), value).numpy().swapaxes(1, 2)
+        ours = variant(*arrays, attention.Mask(causal))
+        np.testing.assert_allclose(ours, expected, atol=TOLERANCE)
