@@ -122,7 +122,7 @@ def attend_one(
     scores = logits.cap(scores * logits.scale)[0]
     num_heads = scores.shape[1] * scores.shape[2]
     seen = jnp.broadcast_to(seen, (len(key), num_heads, key.shape[1])).reshape(scores.shape)
-    return softmax_of(jnp.where(seen, scores, -jnp.inf), value, jnp.ones((1, 1, 1), bool), None, 0.0)
+    return softmax_of(jnp.where(seen, scores, -jnp.inf), value)
 
 
 def unless_full(output: Float[Array, "B 1 N V"], length: Int[Array, " B"], slots: int, reach: float):

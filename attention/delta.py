@@ -12,8 +12,8 @@ from jax import lax
 from attention.check import check_count, check_field, check_positive
 from attention.interface import Attention, Capabilities, Flops, Limit
 from attention.mask import Mask
-from attention.operands import unit, wide, zeroed
-from attention.state import DEFAULT_BLOCK, blocks, causal_share, faded, forgetting, repeated, within
+from attention.operands import blocks, repeated, unit, wide, zeroed
+from attention.state import DEFAULT_BLOCK, causal_share, faded, forgetting, within
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,7 +68,8 @@ class Dense(SoftmaxAttention):
         scores = jnp.einsum("BTKGH,BSKH->BKGTS", query_BTKGH, key, preferred_element_type=wide)
         dropout = for_tokens(rng, self.dropout_rate, query.shape, value.shape)
         scores = logits.cap(scores * logits.scale)[0]
-        return softmax_of(scores, value, mask.to_array(query_length, key_length), dropout, self.dropout_rate)
+        allowed = mask.to_array(query_length, key_length)[:, None, None]
+        return softmax_of(jnp.where(allowed, scores, -jnp.inf), value, dropout, self.dropout_rate)
 
     def _cached(self, query, key, value, mask, *, max_length, params, gates):
         return last_tokens(key, value, mask, max_length)

@@ -9,6 +9,7 @@ from attention.check import check_call
 from attention.interface import Params, SoftmaxAttention
 from attention.logits import Logits
 from attention.mask import Mask
+from attention.operands import repeated
 
 
 def attend_with_entropy(
@@ -44,8 +45,7 @@ def attend_with_entropy(
     query, value = _widened(query), _widened(value)
     key = None if key is None else _widened(key)
     matched = variant.matched_key(query, key)
-    if matched.shape[2] != value.shape[2]:  # shared keys have the queries' heads
-        value = jnp.repeat(value, matched.shape[2] // value.shape[2], 2)
+    value = repeated(value, matched.shape[2])  # shared keys have the queries' heads
     joined = jnp.concatenate([value, matched], -1)
     output, lse = variant.attend(query, key, joined, mask, params=params, rng=rng, gates=gates)
     output, mean_key = output[..., : value.shape[-1]], output[..., value.shape[-1] :]

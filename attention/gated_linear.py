@@ -7,14 +7,13 @@ from typing import ClassVar
 from attention.check import check_count, check_positive
 from attention.interface import Attention, Capabilities, Limit
 from attention.mask import Mask
-from attention.operands import wide, zeroed
+from attention.operands import repeated, wide, zeroed
 from attention.state import (
     DEFAULT_BLOCK,
     decayed_flops,
     decayed_sums,
     forgetting,
     last_state,
-    repeated,
     state_step,
 )
 

@@ -20,7 +20,7 @@ from attention.interface import Capabilities, Flops, Limit, Observation, Softmax
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
-from attention.operands import unit
+from attention.operands import repeated, unit
 from attention.tiles import static_tiles, without_peeling
 from attention.visibility import NOWHERE
 
@@ -169,7 +169,7 @@ class LSH(SoftmaxAttention):
         seen |= itself & ~seen.any(1, keepdims=True)
         held = with_token(cache.tokens, self.matched_key(query, key), value)
         cache = _Hashed(held, put(cache.bucket, own, place), put(cache.nth, nth, place))
-        value = jnp.repeat(held.value, query.shape[2] // value.shape[2], axis=2)
+        value = repeated(held.value, query.shape[2])
         output, _ = attend_one(query, held.key, value, seen.swapaxes(1, 2), Logits.of(self, query.shape[3]))
         return unless_full(output, held.length, slots, self.reach), cache
 

@@ -16,7 +16,7 @@ from attention.dropout import for_tokens
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
 from attention.mask import Mask
-from attention.operands import wide
+from attention.operands import blocks, wide
 from attention.routed import blocks_of_queries, routed_attention
 
 SCORED = 256  # queries that are held against all blocks at once
@@ -97,21 +97,18 @@ class MoBA(SoftmaxAttention):
     def _attend(self, query, key, value, mask, *, params, rng, gates):
         size = min(self.block_size, max(query.shape[1], key.shape[1]))
         means, real = block_means(lax.stop_gradient(key), mask.key_valid, size)
+        first = key.shape[1] - query.shape[1]
+        chosen = chosen_blocks(lax.stop_gradient(query), means, real, mask, size, self.top_k, first)
         return routed_attention(
-            query, key, value, chosen_blocks(lax.stop_gradient(query), means, real, mask, size, self.top_k,
-            key.shape[1] - query.shape[1]), mask, block_size=size, query_block=self.query_block,
+            query, key, value, chosen, mask, block_size=size, query_block=self.query_block,
             logits=Logits.of(self, query.shape[3]), dropout_rate=self.dropout_rate,
             dropout=for_tokens(rng, self.dropout_rate, query.shape, value.shape),
         )  # fmt: skip
 
     def _cached(self, query, key, value, mask, *, max_length, params, gates):
-        return _Cache(last_tokens(key, value, mask, max_length), self._sums(key, max_length))
-
-    def _sums(self, key, max_length: int):
-        """Of the keys of each block of `max_length` tokens: B E K H, float32 or wider."""
-        size = min(self.block_size, max_length)
-        key = jnp.pad(wide(key), ((0, 0), (0, -(-max_length // size) * size - key.shape[1]), (0, 0), (0, 0)))
-        return key.reshape(len(key), -1, size, *key.shape[2:]).sum(2)
+        whole = jnp.pad(wide(key), ((0, 0), (0, max_length - key.shape[1]), (0, 0), (0, 0)))
+        sums = blocks(whole, min(self.block_size, max_length)).sum(2)
+        return _Cache(last_tokens(key, value, mask, max_length), sums)
 
     def _step(self, query, key, value, cache, *, params, gates):
         held, num_blocks = with_token(cache.tokens, key, value), cache.sums.shape[1]
@@ -138,11 +135,8 @@ def block_means(
 
     Padded keys are zero, and so are those that fill the last block.
     """
-    fill = -key.shape[1] % block_size
     valid = jnp.ones((1, key.shape[1]), bool) if valid is None else valid
-    count = jnp.pad(valid, ((0, 0), (0, fill))).reshape(len(valid), -1, block_size).sum(2)
-    total = jnp.pad(wide(key), ((0, 0), (0, fill), (0, 0), (0, 0)))
-    total = total.reshape(len(key), -1, block_size, *key.shape[2:]).sum(2)
+    count, total = (blocks(x, block_size).sum(2) for x in (valid, wide(key)))
     return total / jnp.maximum(count, 1)[..., None, None], count > 0
 
 

@@ -124,7 +124,7 @@ class NativeSparse(Attention):
     ) -> Flops:
         """Pairs of the branches; compression; compressed logits once more for the choice, forward alone."""
         place = np.arange(query_length, dtype=np.int64)
-        compressed = int((self._last_compressed(place) + 1).sum())
+        compressed = int(np.maximum(self._compressed(place + 1), 0).sum())
         past = np.minimum(place // self.select_block, self.num_selected - 1)
         selected = int((place % self.select_block + 1 + past * self.select_block).sum())
         near = int(np.minimum(place + 1, self.window_size).sum())
@@ -133,13 +133,13 @@ class NativeSparse(Attention):
             value_dim=value_dim,
         )  # fmt: skip
         choice = 2 * batch * num_heads * compressed * head_dim
-        blocks = max((key_length - self.compress_block) // self.compress_stride + 1, 0)
+        blocks = max(self._compressed(key_length), 0)
         mixing = 2 * batch * num_kv_heads * blocks * self.compress_block * (head_dim + value_dim)
         return Flops(counted.forward + choice + mixing, counted.backward + 2 * mixing)
 
-    def _last_compressed(self, place):
-        """The last compressed key that a query sees, -1 if none."""
-        return np.maximum((place + 1 - self.compress_block) // self.compress_stride, -1)
+    def _compressed(self, length):
+        """Compressed keys of the first `length` tokens; 0 or less where there is none."""
+        return (length - self.compress_block) // self.compress_stride + 1
 
     def _call(self, query, key, value, mask, *, params, rng, gates):
         assert gates is not None  # or the call would have been refused
@@ -180,7 +180,7 @@ class NativeSparse(Attention):
     def _attend_compressed(self, query, keys, values, real, mask: Mask, logits: Logits, rng):
         """The first branch, for compressed keys B E K H and values B E K V, E above 0."""
         length, num_blocks = query.shape[1], keys.shape[1]
-        last = self._last_compressed(np.arange(length))
+        last = np.maximum(self._compressed(np.arange(length) + 1), 0) - 1
         first = np.zeros_like(last)
         rows = query.shape[0] * query.shape[2]
         query_block = self.query_block or band_block(rows, min(num_blocks, LONGEST_SLAB), length)
@@ -223,8 +223,7 @@ class NativeSparse(Attention):
 
         J is none. `keys` are compressed, B E K H, and `real` says which there are, b E.
         """
-        last = (place + 1 - self.compress_block) // self.compress_stride
-        seen = real[:, None] & (jnp.arange(keys.shape[1]) <= last[..., None])
+        seen = real[:, None] & (jnp.arange(keys.shape[1]) < self._compressed(place + 1)[..., None])
         weights, own = log_weights(query, keys, seen, logits), (place // size)[..., None]
         block = jnp.arange(may.shape[2], dtype=jnp.int32)
         forced = (block == 0) | (block >= own - 1)
@@ -235,18 +234,14 @@ class NativeSparse(Attention):
         return jnp.where(score > -jnp.inf, index, len(block))
 
     def _cached(self, query, key, value, mask, *, max_length, params, gates):
-        tokens, number = last_tokens(key, value, mask, max_length), self._compressed_keys(max_length)
-        closed = (tokens.length - self.compress_block) // self.compress_stride + 1
-        there = (jnp.arange(number) < closed[:, None])[..., None, None]
+        tokens, number = last_tokens(key, value, mask, max_length), max(self._compressed(max_length), 0)
+        there = (jnp.arange(number) < self._compressed(tokens.length)[:, None])[..., None, None]
         compressed = []
         for x, name in ((key, "key_weights"), (value, "value_weights")):
             padded = jnp.pad(x, ((0, 0), (0, max_length - x.shape[1]), (0, 0), (0, 0)))
             mixed = compress(padded, self._weights(params, name, key.shape[2]), self.compress_stride)
             compressed.append(jnp.where(there, mixed, 0).astype(x.dtype))
         return _Cache(tokens, *compressed)
-
-    def _compressed_keys(self, length: int) -> int:
-        return max((length - self.compress_block) // self.compress_stride + 1, 0)
 
     def _step(self, query, key, value, cache, *, params, gates):
         assert gates is not None  # or the call would have been refused
@@ -256,7 +251,7 @@ class NativeSparse(Attention):
         near = last[:, None] - jnp.arange(min(self.window_size, slots))
         output = shares[..., 2, None] * attend_placed(query, tokens, near, logits, reach=self.reach)
         cache = _Cache(tokens, *self._with_compressed(cache, tokens, params))
-        there = jnp.arange(number) < ((length - self.compress_block) // self.compress_stride + 1)[:, None]
+        there = jnp.arange(number) < self._compressed(length)[:, None]
         if number:
             coarse, _ = attend_one(query, cache.key, cache.value, there[:, None], logits)
             output += shares[..., 0, None] * coarse

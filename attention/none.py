@@ -3,10 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
-import jax.numpy as jnp
-
 from attention.interface import Attention, Capabilities, Flops, Limit
-from attention.operands import zeroed
+from attention.operands import repeated, zeroed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Nothing(Attention):
 
     def _call(self, query, key, value, mask, *, params, rng, gates):
         """Of a token that is padding as a key the value is 0 already."""
-        output = jnp.repeat(value, query.shape[2] // value.shape[2], axis=2)
+        output = repeated(value, query.shape[2])
         if mask.query_segments is not None:
             output = zeroed(output, mask.query_segments == mask.key_segments)
         return zeroed(output, mask.query_valid)
@@ -53,4 +51,4 @@ class Nothing(Attention):
         return ()
 
     def _step(self, query, key, value, cache, *, params, gates):
-        return jnp.repeat(value, query.shape[2] // value.shape[2], axis=2), cache
+        return repeated(value, query.shape[2]), cache

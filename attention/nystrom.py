@@ -16,8 +16,7 @@ from attention.cost import softmax_flops
 from attention.interface import Attention, Capabilities, Flops, Limit
 from attention.logits import Logits
 from attention.mask import Mask
-from attention.operands import wide
-from attention.state import repeated
+from attention.operands import repeated, wide
 
 MOST_LANDMARKS = 2**12  # the matrix between landmarks has so many rows and columns
 # Where that matrix is singular rounding in its null space grows by 13/4 at each turn, to about 1 by here.

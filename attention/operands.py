@@ -1,5 +1,7 @@
 """Queries, keys and values as the variants use them."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -13,7 +15,7 @@ def operands(query, key, value, mask: Mask):
     If `key` is None the queries are the keys; they have N heads, so the values are repeated to as many.
     """
     if key is None:
-        value = jnp.repeat(value, query.shape[2] // value.shape[2], axis=2)
+        value = repeated(value, query.shape[2])
     return tokens(query, key, value, mask)
 
 
@@ -47,6 +49,19 @@ def unit(x: Float[Array, "... H"]) -> Float[Array, "... H"]:
     """x / max(|x|, 1e-6), float32 or wider."""
     x = wide(x)
     return x * lax.rsqrt(jnp.maximum((x**2).sum(-1, keepdims=True), 1e-12))
+
+
+def repeated(x: Float[Array, "B S K V"], num_heads: int) -> Float[Array, "B S N V"]:
+    """Key heads as many as query heads."""
+    return x if x.shape[2] == num_heads else jnp.repeat(x, num_heads // x.shape[2], axis=2)
+
+
+def blocks(x: Any, block: int) -> Any:
+    """B T ... -> B C W ..., zeros filling the last block."""
+    width = [(0, 0)] * x.ndim
+    width[1] = (0, -x.shape[1] % block)
+    x = jnp.pad(x, width)
+    return x.reshape(x.shape[0], -1, block, *x.shape[2:])
 
 
 def is_empty(query, value) -> bool:

@@ -18,6 +18,7 @@ from attention.interface import Capabilities, Flops, Limit, Observation, Softmax
 from attention.logits import Logits
 from attention.mask import Mask
 from attention.merge import merge
+from attention.operands import blocks
 from attention.tiles import LONGEST_SLAB, slab_or_tiles, without_peeling
 from attention.visibility import FAR, NOWHERE, Interval, Placed, of_real_queries, visible
 
@@ -279,7 +280,7 @@ def _keys_as_pools(key, value, mask: Mask) -> _Pools:
 def _pool(pools: _Pools, size: int, pool_query) -> _Pools:
     """Every `size` consecutive pools as one, weighted by members and, with `pool_query` (K H), by content."""
     size = min(size, pools.key.shape[1])  # one that has room for all is filled with nothing else
-    members = _Pools(*(_grouped(x, size) for x in pools))
+    members = _Pools(*(blocks(x, size) for x in pools))
     count = members.count.sum(2)
     share = members.count[..., None]  # b E P 1, or with content B E P K
     if pool_query is not None:
@@ -293,14 +294,6 @@ def _pool(pools: _Pools, size: int, pool_query) -> _Pools:
     share = share / jnp.where(total > 0, total, 1)
     key, value = ((share[..., None] * x).sum(2) for x in (members.key, members.value))
     return _Pools(key, value, count)
-
-
-def _grouped(array, size: int):
-    """B E ... -> B E/size size ..., zeros filling the last group."""
-    width = [(0, 0)] * array.ndim
-    width[1] = (0, -array.shape[1] % size)
-    array = jnp.pad(array, width)
-    return array.reshape(array.shape[0], -1, size, *array.shape[2:])
 
 
 def _span(inner, outer, size: int, causal: bool) -> Interval:

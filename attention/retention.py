@@ -10,14 +10,13 @@ import numpy as np
 from attention.check import check_count, check_positive
 from attention.interface import Attention, Capabilities, Flops, Limit
 from attention.mask import Mask
-from attention.operands import wide, zeroed
+from attention.operands import repeated, wide, zeroed
 from attention.state import (
     DEFAULT_BLOCK,
     decayed_flops,
     decayed_sums,
     from_the_end,
     last_state,
-    repeated,
     state_step,
 )
 

@@ -15,8 +15,7 @@ from attention.check import check_count, check_positive, check_softmax_fields
 from attention.dropout import kept, query_words
 from attention.interface import Attention, Capabilities, Flops, Limit
 from attention.logits import Logits
-from attention.operands import wide
-from attention.state import blocks
+from attention.operands import blocks, wide
 
 MOST_ITERATIONS = 2**12
 UNREAL = -1e30  # the logit of what takes no part

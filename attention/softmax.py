@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from attention.dropout import Dropout, drop
 
@@ -10,12 +10,10 @@ from attention.dropout import Dropout, drop
 def softmax_of(
     logits: Float[Array, "#B K G T S"],
     value: Float[Array, "B S K V"],
-    allowed: Bool[Array, "#B #T #S"],
-    dropout: Dropout | None,
-    dropout_rate: float,
+    dropout: Dropout | None = None,
+    dropout_rate: float = 0.0,
 ) -> tuple[Float[Array, "B T N V"], Float[Array, "B T N"]]:
-    """Output and log-sum-exp of logits that are written out, in their dtype."""
-    logits = jnp.where(allowed[:, None, None], logits, -jnp.inf)
+    """Output and log-sum-exp of logits that are written out, -inf where nothing is seen, in their dtype."""
     # Whatever is subtracted cancels; its gradient would only cost time and memory.
     greatest = lax.stop_gradient(logits.max(-1, initial=-jnp.inf, keepdims=True))
     sees = greatest > -jnp.inf

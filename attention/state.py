@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from attention.interface import Flops
 from attention.mask import Mask
+from attention.operands import blocks
 
 DEFAULT_BLOCK = 64  # a block's scores are then as many numbers as the queries of usual width
 
@@ -40,14 +41,6 @@ def decayed_sums(
     output = within(query, key, value, causal_share(gone, block))
     output += jnp.einsum("BCWKGH,BCKHV->BCWKGV", faded(query, gone), before)
     return output.reshape(output.shape[0], -1, num_heads, output.shape[-1])[:, :length]
-
-
-def blocks(x: Any, block: int) -> Any:
-    """B T ... -> B C W ..., zeros filling the last block."""
-    width = [(0, 0)] * x.ndim
-    width[1] = (0, -x.shape[1] % block)
-    x = jnp.pad(x, width)
-    return x.reshape(x.shape[0], -1, block, *x.shape[2:])
 
 
 def states(key, value, gone) -> Any:
@@ -109,11 +102,6 @@ def forgetting(gate: Float[Array, "B T N"], temperature: float, mask: Mask) -> F
     """log sigmoid(gate) / temperature (Yang et al. 2024, section 4.4); 0, all is kept, where padding is."""
     decay = jax.nn.log_sigmoid(gate) / temperature
     return decay if mask.key_valid is None else jnp.where(mask.key_valid[..., None], decay, 0)
-
-
-def repeated(x: Float[Array, "B S K V"], num_heads: int) -> Float[Array, "B S N V"]:
-    """Key heads as many as query heads, where each has decays of its own."""
-    return x if x.shape[2] == num_heads else jnp.repeat(x, num_heads // x.shape[2], axis=2)
 
 
 def decayed_flops(

@@ -15,7 +15,7 @@ from attention.cost import count_pairs, softmax_flops
 from attention.dropout import for_tokens
 from attention.interface import Capabilities, Flops, Limit, SoftmaxAttention
 from attention.logits import Logits
-from attention.operands import wide
+from attention.operands import repeated, wide
 from attention.softmax import softmax_of
 from attention.visibility import default_band
 
@@ -114,7 +114,8 @@ class Synthesizer(SoftmaxAttention):
         if self.kind == "random":
             table = self._known(params, "logits", length, 1)[:, :length, :length].astype(wide(query).dtype)
             scores = logits.cap(table * logits.scale)[0][None, :, None]
-            return softmax_of(scores, value, mask.to_array(length, length), dropout, self.dropout_rate)
+            allowed = mask.to_array(length, length)[:, None, None]
+            return softmax_of(jnp.where(allowed, scores, -jnp.inf), value, dropout, self.dropout_rate)
         rows, columns = (
             jnp.broadcast_to(x, (batch, *x.shape[-3:])).astype(query.dtype)
             for x in self._factors(query, params, length)
@@ -149,9 +150,8 @@ class Synthesizer(SoftmaxAttention):
             row = rows[:, 0] if self.kind == "dense" else rows[0, last]
             scores = jnp.einsum("BNJ,SNJ->BNS", row, columns[0], preferred_element_type=row.dtype)
         scores = logits.cap(wide(scores) * logits.scale)[0][:, :, None, None]
-        seen = places(length, slots) >= 0
-        values_of_head = jnp.repeat(values, query.shape[2] // values.shape[2], axis=2)
-        output = softmax_of(scores, values_of_head, seen[:, None], None, 0.0)[0]
+        seen = (places(length, slots) >= 0)[:, None, None, None]
+        output, _ = softmax_of(jnp.where(seen, scores, -jnp.inf), repeated(values, query.shape[2]))
         return unless_full(output, length, slots, self.reach), _Values(values, length)
 
     def _known(self, params, name: str, length: int, axis: int = 0):

@@ -31,9 +31,7 @@ def get_config() -> Any:
     model.num_heads = 2
     model.num_kv_heads = optional(None)  # heads of keys and values, a divisor of num_heads; None: num_heads
     model.model_dim = 128
-    model.head_dim = (
-        64  # width of a query and of a key; num_heads * head_dim is a recurrent layer's inner one
-    )
+    model.head_dim = 64  # of a query and of a key; times num_heads it is a recurrent layer's inner width
     model.value_dim = optional(None)  # width of a value; None: head_dim
     model.mlp_dim = 512  # inner width of the feed-forward layer; 0: there is none
     model.norm = "pre"  # pre, post

@@ -72,9 +72,10 @@ class GRUMixer(nnx.Module):
         self, x: Float[Array, "B T D"], mask: Mask, rng: Key[Array, ""] | None = None
     ) -> Float[Array, "B T D"]:
         check_mask("gru", mask, self.causal)
-        states, _ = _along(self.ahead, x, mask.key_valid, self._start(x))
+        start = self.init_cache(x.shape[0], x.shape[1]).state
+        states, _ = _along(self.ahead, x, mask.key_valid, start)
         if self.back is not None:
-            behind, _ = _along(self.back, x, mask.key_valid, self._start(x), reverse=True)
+            behind, _ = _along(self.back, x, mask.key_valid, start, reverse=True)
             states = jnp.concatenate([states, behind], axis=-1)
         return self.output(states)
 
@@ -99,9 +100,6 @@ class GRUMixer(nnx.Module):
         check_decodes("gru", self.causal)
         states, last = _along(self.ahead, x, None, cache.state)
         return self.output(states), GRUCache(last)
-
-    def _start(self, x: Float[Array, "B T D"]) -> Float[Array, "B I"]:
-        return jnp.zeros((x.shape[0], self.inner_dim), jnp.float32)
 
 
 def _along(
