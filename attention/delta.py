@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Float
 
 from attention.check import check_count, check_field, check_positive
 from attention.interface import Attention, Capabilities, Flops, Limit
@@ -69,10 +70,10 @@ class Delta(Attention):
     def flops(
         self, *, batch, query_length, key_length, num_heads, num_kv_heads, head_dim, value_dim, causal
     ) -> Flops:
-        """Scores of keys and of queries, the triangular system, and each block's products with the state."""
+        """Scores of keys and of queries, the inverse of each block's system, and products with the state."""
         block = min(self.query_block or DEFAULT_BLOCK, query_length)
         scores = block * (2 * head_dim + value_dim)
-        solved = block * (head_dim + value_dim) // 2
+        solved = block * (head_dim + value_dim) // 2 + block**2 // 3
         with_state = 4 * head_dim * value_dim  # what it answers to keys, twice, and to queries; what is added
         forward = 2 * batch * query_length * num_heads * (scores + solved + with_state)
         return Flops(forward, 3 * forward)
@@ -152,12 +153,31 @@ def _writes(key, value, write, gone, share) -> _Writes:
     system = strength * jnp.tril(alike, -1)
     answered = faded(key[:, :, :, :, None], gone)[:, :, :, :, 0]
     sides = jnp.concatenate([value, answered], -1).swapaxes(2, 3) * strength
-    solved = lax.linalg.triangular_solve(
-        system + jnp.eye(system.shape[-1], dtype=system.dtype), sides,
-        left_side=True, lower=True, unit_diagonal=True,
-    )  # fmt: skip
-    solved = solved.swapaxes(2, 3)
+    solved = _product(inverse_of_one_plus(system), sides).swapaxes(2, 3)
     return _Writes(solved[..., : value.shape[-1]], solved[..., value.shape[-1] :])
+
+
+_product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
+
+def inverse_of_one_plus(system: Float[Array, "*B W W"]) -> Float[Array, "*B W W"]:
+    """(I + A)^-1 for A that is 0 on and above its diagonal, from blocks of half the size:
+
+    [[P, 0], [R, Q]]^-1 = [[P^-1, 0], [-Q^-1 R P^-1, Q^-1]]. Products alone: two triangular solves at once, as
+    a gradient has them, can wait for each other for ever on a CPU of two cores (jaxlib 0.10.2, LAPACK).
+    """
+    width = system.shape[-1]
+    whole = 2 ** (width - 1).bit_length()
+    system = jnp.pad(system, [(0, 0)] * (system.ndim - 2) + [(0, whole - width)] * 2)
+    inverses = jnp.ones((*system.shape[:-2], whole, 1, 1), system.dtype)  # of the blocks on the diagonal
+    for size in (2**power for power in range(whole.bit_length() - 1)):
+        first, second = inverses[..., 0::2, :, :], inverses[..., 1::2, :, :]
+        tiles = system.reshape(*system.shape[:-2], -1, 2 * size, whole // (2 * size), 2 * size)
+        tiles = jnp.moveaxis(jnp.diagonal(tiles, axis1=-4, axis2=-2), -1, -3)
+        corner = -_product(_product(second, tiles[..., size:, :size]), first)
+        above = jnp.concatenate([first, jnp.zeros_like(first)], -1)
+        inverses = jnp.concatenate([above, jnp.concatenate([corner, second], -1)], -2)
+    return inverses[..., 0, :width, :width]
 
 
 def _states(key, written: _Writes, gone):

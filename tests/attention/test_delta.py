@@ -2,8 +2,10 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from attention import Delta, Mask
+from attention.delta import inverse_of_one_plus
 from tests.attention import loops
 from tests.attention.cases import forward, inputs
 from tests.attention.tolerances import assert_close
@@ -32,6 +34,15 @@ def reference(variant, given, mask, choices):
                 state = state + loops.sigmoid(gates[b, t, n, -1]) * np.outer(key[b, t, n], wanted)
             output[b, t, n] = query[b, t, n] @ state if query_valid[b, t] else 0
     return output, np.zeros(output.shape[:3])
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 8, 64])
+def test_the_inverse_of_a_block_is_numpys(width):
+    """At its worst too: the same key again and again, written with full strength."""
+    drawn = np.tril(np.random.default_rng(0).normal(size=(2, 3, width, width)) / 4, -1)
+    for system in (drawn, np.broadcast_to(np.tril(np.ones((width, width)), -1), (1, width, width))):
+        found = inverse_of_one_plus(jnp.asarray(system, jnp.float32))
+        assert_close(found, np.linalg.inv(np.eye(width) + system))
 
 
 def test_it_overwrites_what_it_held_for_a_key():
