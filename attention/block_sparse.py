@@ -91,11 +91,12 @@ class BlockSparse(SoftmaxAttention):
         size, first, pairs = self._size(query_length, key_length), key_length - query_length, 0
         num_blocks = -(-key_length // size)
         for i in range(first // size, num_blocks):
-            own = np.arange(max(i * size, first), min((i + 1) * size, key_length), dtype=np.int64)
-            for j in self._seen(i, num_blocks, causal):
-                end = min((j + 1) * size, key_length)
-                last = np.minimum(own, end - 1) if causal else np.full_like(own, end - 1)
-                pairs += int(np.maximum(last - j * size + 1, 0).sum())
+            begin, end = max(i * size, first), min((i + 1) * size, key_length)
+            seen = np.array(self._seen(i, num_blocks, causal), np.int64)
+            keys = np.minimum((seen + 1) * size, key_length) - seen * size
+            pairs += (end - begin) * int(keys[(seen != i) | (not causal)].sum())
+            if causal and i >= 0:  # of its own block each sees what is up to itself
+                pairs += (begin + 1 + end) * (end - begin) // 2 - i * size * (end - begin)
         return softmax_flops(pairs, batch=batch, num_heads=num_heads, head_dim=head_dim, value_dim=value_dim)
 
     def _size(self, query_length: int, key_length: int) -> int:

@@ -1,4 +1,5 @@
 import functools
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,11 @@ def small_tasks(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(cache.VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield small.TASKS | {"text": small.TASKS["text"] | reviews}
+
+
+def pytest_collection_modifyitems(items):
+    """All tests of a file go to one worker: what they share takes long to make."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(here))))
