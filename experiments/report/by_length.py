@@ -10,9 +10,10 @@ from experiments.report import compare, growth, sections, tables
 BASELINE = "full"
 FEWEST = 3  # lengths that an exponent is fitted to
 NOTE = (
-    f"Grows as: fitted to the longer half of a variant's lengths, at least {FEWEST}; n^1 is linear. Time: "
-    "median of a warm call. Temporaries: what the compiler plans beside arguments and outputs, also where "
-    "that did not fit and nothing was run."
+    f"Grows as: fitted to the longer half of a variant's lengths, at least {FEWEST}; n^1 is linear. It is of "
+    "the whole model, whose other parts are linear; the claim is of attention alone. Time: median of a warm "
+    "call. Temporaries: what the compiler plans beside arguments and outputs, also where that did not fit and "
+    "nothing was run."
 )
 Values = dict[int, float]
 Rows = dict[str, dict[int, Record]]  # by attention, and by length
@@ -30,11 +31,12 @@ def _in_milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.4g}" if seconds < 1 else f"{1000 * seconds:,.0f}"
 
 
+# Its value in a record, how it is shown, and the capability that says how an attention's share of it grows.
 QUANTITIES = {
-    "forward, ms": (_time("forward"), _in_milliseconds),
-    "training step, ms": (_time("training_step"), _in_milliseconds),
-    "forward, temporaries": (_temporaries("forward"), tables.in_bytes),
-    "training step, temporaries": (_temporaries("training_step"), tables.in_bytes),
+    "forward, ms": (_time("forward"), _in_milliseconds, "time"),
+    "training step, ms": (_time("training_step"), _in_milliseconds, "time"),
+    "forward, temporaries": (_temporaries("forward"), tables.in_bytes, "memory"),
+    "training step, temporaries": (_temporaries("training_step"), tables.in_bytes, "memory"),
 }
 
 
@@ -56,13 +58,13 @@ def parts(group: list[Record]) -> list[tuple[list[str], list[list[str]]]]:
     rows = _rows(group)
     lengths = sorted({length for row in rows.values() for length in row})
     made = []
-    for title, (value, shown) in QUANTITIES.items():
+    for title, (value, shown, cost) in QUANTITIES.items():
         lines = []
         for name, row in rows.items():
             known = _values(row, value)
             cells = [_cell(row.get(length), known.get(length), shown) for length in lengths]
-            lines.append([f"`{name}`", *cells, grows(known)])
-        made.append(([title, *(f"{length:,}" for length in lengths), "grows as"], lines))
+            lines.append([f"`{name}`", *cells, grows(known), _claimed(row, cost)])
+        made.append(([title, *(f"{length:,}" for length in lengths), "grows as", "attention's claim"], lines))
     if BASELINE in rows and len(rows) > 1:
         made.append((["below `full` from length", *QUANTITIES], _crossovers(rows)))
     return made
@@ -72,7 +74,7 @@ def series(group: list[Record]) -> dict[str, dict[str, Values]]:
     """By quantity and attention, its values by length: seconds or bytes."""
     return {
         _unit(name): {text: _values(row, value) for text, row in _rows(group).items()}
-        for name, (value, _) in QUANTITIES.items()
+        for name, (value, *_) in QUANTITIES.items()
     }
 
 
@@ -104,7 +106,7 @@ def _crossovers(rows: Rows) -> list[list[str]]:
     lines = []
     for name, row in rows.items():
         if name != BASELINE:
-            pairs = [(_values(row, v), _values(rows[BASELINE], v)) for v, _ in QUANTITIES.values()]
+            pairs = [(_values(row, v), _values(rows[BASELINE], v)) for v, *_ in QUANTITIES.values()]
             lines.append([f"`{name}`", *(growth.crossover(*pair) for pair in pairs)])
     return lines
 
@@ -137,6 +139,12 @@ def _cell(record: Record | None, value: float | None, shown: Callable[[float], s
     if record is None:
         return ""
     return compare.result(record) if value is None else shown(value)
+
+
+def _claimed(row: dict[int, Record], cost: str) -> str:
+    """What the capabilities of the attention say; "" for a recurrent layer, which has none."""
+    capabilities = next(iter(row.values()))["attention"].get("capabilities") or {}
+    return capabilities.get(cost, "")
 
 
 def grows(known: Values) -> str:

@@ -10,7 +10,7 @@ LENGTHS = (1024, 2048, 4096, 8192)
 
 def measured(name, length, seconds, temporaries, **changes):
     made = complete(name, (), **changes)
-    made["attention"]["text"] = name
+    made["attention"] |= {"text": name, "capabilities": {"time": "O(T^2)", "memory": "O(T)"}}
     made["config"]["task"]["length"] = made["task"]["length"] = length
     made["config"]["eval"] = {"batch_size": 4}
     programs = ("forward", "training_step")
@@ -38,11 +38,11 @@ def test_exponents_crossovers_and_what_does_not_fit():
     found = rows(sweep())
     assert list(found) == [*by_length.QUANTITIES, "below `full` from length"]
     for program in ("forward, ms", "training step, ms"):
-        assert found[program]["`full`"] == ["1.049", "4.194", "16.78", "67.11", "", "n^2.00 (3 points)"]
-        assert found[program]["`linear`"][-2:] == ["out of memory (compiled)", "n^1.00 (3 points)"]
+        assert found[program]["`full`"] == ["1.049", "4.194", "16.78", "67.11", "", "n^2.00 (3 points)", "O(T^2)"]
+        assert found[program]["`linear`"][-3:-1] == ["out of memory (compiled)", "n^1.00 (3 points)"]
     temporaries = found["training step, temporaries"]
-    assert temporaries["`full`"] == ["1 MiB", "2 MiB", "4 MiB", "8 MiB", "", "n^1.00 (3 points)"]
-    assert temporaries["`linear`"][-2] == "1 TiB"  # the compiler's word, although nothing was run
+    assert temporaries["`full`"] == ["1 MiB", "2 MiB", "4 MiB", "8 MiB", "", "n^1.00 (3 points)", "O(T)"]
+    assert temporaries["`linear`"][-3] == "1 TiB"  # the compiler's word, although nothing was run
     assert found["below `full` from length"] == {
         "`linear`": ["3,000", "3,000", "not up to 8,192", "not up to 8,192"]
     }

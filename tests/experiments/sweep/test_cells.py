@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import attention
 import launch
 from configs import base
 from experiments.config import settings
@@ -128,10 +129,15 @@ def test_the_comparison_is_five_variants_on_two_tasks():
 
 def test_scaling_measures_and_trains_nothing():
     _, found = cells.load([f"{CONFIGS}/scaling.py"], [])
-    lengths = {}
+    lengths, tasks = {}, {}
     for cell in found:
         assert cell.config.seeds == () and cell.config.eval.timed_steps and cell.beside_sweep
-        lengths.setdefault(cell.config.attention.name, []).append(cell.config.task.length)
-    doubled = [1024 * 2**n for n in range(7)]
-    assert lengths == {name: doubled[: {"full": 5, "dense": 4}.get(name, 7)] for name in lengths}
-    assert list(lengths) == ["full", "dense", "window", "pooled", "lsh"]
+        task, variant = cell.config.task.name, cell.config.attention.name
+        lengths.setdefault((task, variant), []).append(cell.config.task.length)
+        tasks.setdefault(task, []).append(variant)
+    doubled = [1024 * 2**n for n in range(6)]
+    short = {"dense": 4, "synthesizer": 4}
+    assert lengths == {(task, name): doubled[: short.get(name, 6)] for task, name in lengths}
+    every = attention.capabilities()
+    assert {name for name in every if every[name].causal} <= set(tasks["bytes"])
+    assert {name for name in every if not every[name].causal} | {"full"} == set(tasks["text"])
