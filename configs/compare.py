@@ -4,15 +4,9 @@ python launch.py --config=configs/compare.py                 # 19 minutes on 2 c
 python launch.py --config=configs/compare.py:window,mine     # these variants
 """
 
+from configs import bytes as on_bytes
+
 VARIANTS = "full,dense,window,pooled,lsh"
-# Configs of `bytes` by variant; others have base.py's.
-BYTES = {
-    "full": "full.py",
-    "dense": "dense.py",
-    "window": "window128.py",
-    "pooled": "pooled.py",
-    "lsh": "lsh.py",
-}
 # Half the length of recall.py's, and half the steps, so that all is done in half an hour on 2 cores; `full`
 # is solved after 150 steps.
 RECALL = {
@@ -24,11 +18,6 @@ RECALL = {
 
 
 def get_sweep(variants: str = VARIANTS):
-    names = variants.split(",")
-    on_bytes = [
-        {"config": BYTES[name]}
-        if name in BYTES
-        else {"config": "base.py", "name": name, "attention.name": name}
-        for name in names
+    return on_bytes.get_sweep(variants) + [
+        {"config": f"recall.py:{name}", **RECALL} for name in variants.split(",")
     ]
-    return on_bytes + [{"config": f"recall.py:{name}", **RECALL} for name in names]

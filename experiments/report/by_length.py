@@ -10,10 +10,10 @@ from experiments.report import compare, growth, sections, tables
 BASELINE = "full"
 FEWEST = 3  # lengths that an exponent is fitted to
 NOTE = (
-    f"Grows as: fitted to the longer half of a variant's lengths, at least {FEWEST}; n^1 is linear. It is of "
-    "the whole model, whose other parts are linear; the claim is of attention alone. Time: median of a warm "
-    "call. Temporaries: what the compiler plans beside arguments and outputs, also where that did not fit and "
-    "nothing was run."
+    f"Grows as: fitted to the longer half of a variant's lengths, at least {FEWEST}; n^1 is linear. "
+    "It is of the whole model, whose other parts are linear; the claim is of attention alone. "
+    "Time: median of a warm call. Temporaries: what the compiler plans beside arguments and outputs, also "
+    "where that did not fit and nothing was run."
 )
 Values = dict[int, float]
 Rows = dict[str, dict[int, Record]]  # by attention, and by length

@@ -38,7 +38,15 @@ def test_exponents_crossovers_and_what_does_not_fit():
     found = rows(sweep())
     assert list(found) == [*by_length.QUANTITIES, "below `full` from length"]
     for program in ("forward, ms", "training step, ms"):
-        assert found[program]["`full`"] == ["1.049", "4.194", "16.78", "67.11", "", "n^2.00 (3 points)", "O(T^2)"]
+        assert found[program]["`full`"] == [
+            "1.049",
+            "4.194",
+            "16.78",
+            "67.11",
+            "",
+            "n^2.00 (3 points)",
+            "O(T^2)",
+        ]
         assert found[program]["`linear`"][-3:-1] == ["out of memory (compiled)", "n^1.00 (3 points)"]
     temporaries = found["training step, temporaries"]
     assert temporaries["`full`"] == ["1 MiB", "2 MiB", "4 MiB", "8 MiB", "", "n^1.00 (3 points)", "O(T)"]
