@@ -34,6 +34,7 @@ JAX_SETTINGS = (
     "jax_threefry_partitionable",
 )
 CODE = "code"
+PROCESSOR = ("processor", "usable cores")  # in `differences`: another one may round otherwise
 
 
 def gather(devices_used: int = 1) -> dict[str, Any]:

@@ -21,11 +21,11 @@ EQUAL = "equal in every seed"
 ROUNDING = 1e-4  # of a score, or of 1 if that is more: what the order of additions alone can change
 
 
-def refusals(one: Record, other: Record) -> list[str]:
+def refusals(one: Record, other: Record, timed: bool = True) -> list[str]:
     """Why another record cannot stand beside this one, a phrase for each reason; [] if it can.
 
     It can if task (its data too), budget (steps, or FLOPs where those were given), machine, device and
-    versions are the same.
+    versions are the same. Where nothing that is `timed` is shown, the processor may be another.
     """
     if other.get("schema") != records.SCHEMA:
         return [f"its schema is {other.get('schema')}, not {records.SCHEMA}"]
@@ -35,7 +35,8 @@ def refusals(one: Record, other: Record) -> list[str]:
     names = sorted(left.keys() | right.keys())
     pairs = {name: (left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)}
     pairs |= provenance.differences(one["provenance"], other["provenance"])
-    pairs.pop(provenance.CODE, None)
+    for name in (provenance.CODE, *(() if timed else provenance.PROCESSOR)):
+        pairs.pop(name, None)
     return [f"{name} {theirs}, not {ours}" for name, (ours, theirs) in pairs.items()]
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from experiments import records
 from experiments.records import Record
-from experiments.report import sections, tables
+from experiments.report import compare, sections, tables
 
 CAUTION = (
     "What this does not show: one seed of each, so no difference is tested, and a seed that learns late "
@@ -36,7 +36,7 @@ def section(found: list[Record]) -> str:
     ordered = sorted(columns, key=lambda column: (not column.num_pairs, column))
     heads, rows = ["attention"], {record["attention"]["text"]: [] for record in found}
     for column in ordered:
-        sections.task_section(list(columns[column].values()))  # refuses what does not compare
+        _check(list(columns[column].values()))
         lengths = _lengths(columns[column])
         heads += [str(column), "steps", *(f"at {length:,}" for length in lengths)]
         for text, row in rows.items():
@@ -51,9 +51,17 @@ def section(found: list[Record]) -> str:
         f"by the sum over the tasks. Chance: {chance}. *cache*: what decoding one sequence takes beside "
         "parameters; *FLOPs*: of a training step with one sequence; both for the last task."
     )
-    below = " ".join([note, sections.rates_text(found[:1]), sections.commits_text(found)])
+    machines = {sections.origin_text(record["provenance"]) for record in found}
+    where = f"Trained on: {'; '.join(sorted(machines))}."
+    below = " ".join([note, sections.rates_text(found[:1]), where, sections.commits_text(found)])
     table = tables.markdown(heads, [[f"`{text}`", *rows[text]] for text in best])
     return "\n\n".join([table, below, CAUTION])
+
+
+def _check(column: list[Record]) -> None:
+    refused = [reason for other in column for reason in compare.refusals(column[0], other, timed=False)]
+    if refused:
+        raise ValueError(f"records that do not compare: {'; '.join(refused)}")
 
 
 def _column(record: Record) -> Column:
@@ -70,7 +78,7 @@ def _scores(record: Record | None, lengths: list[int]) -> list[str]:
     nothing = [""] * (1 + len(lengths))
     if record is None:
         return ["", *nothing]
-    (entry,) = record["seeds"].values()
+    entry, *_ = (*record["seeds"].values(), record)
     if entry["outcome"] != records.FINISHED:
         return [entry["outcome"], *nothing]
     metric, at = record["task"]["primary"], entry["test_at_length"]

@@ -56,8 +56,12 @@ def test_what_did_not_end_well_is_said(like):
     made = like("one", 0.5)
     made["seeds"]["0"] = {"outcome": "diverged"}
     assert cells(synthetic.section([made]))[2][:3] == ["`one`", "diverged", ""]
+    made |= {"seeds": {}, "outcome": "unfinished"}
+    assert cells(synthetic.section([made]))[2][:3] == ["`one`", "unfinished", ""]
 
 
-def test_records_that_do_not_compare_are_refused(like):
-    with pytest.raises(ValueError, match="do not compare"):
-        synthetic.section([like("one", 0.5), like("two", 0.5, provenance__machine__processor="abacus")])
+def test_records_that_do_not_compare_are_refused_and_other_processors_named(like):
+    with pytest.raises(ValueError, match="do not compare: runtime abacus"):
+        synthetic.section([like("one", 0.5), like("two", 0.5, provenance__device__runtime="abacus")])
+    two = [like("one", 0.5), like("two", 0.5, provenance__machine__processor="abacus")]
+    assert "; abacus with " in synthetic.section(two)
