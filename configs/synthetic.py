@@ -16,14 +16,14 @@ MIXERS = (
 )
 RATES = {"optimizer.learning_rate_grid": (1e-3, 3e-3, 1e-2), "eval.timed_steps": 0, "train.eval_every": 25}
 TASKS = {
-    "recall8": {"config": "recall.py", "task.num_pairs": 8, "task.length": 64, "train.steps": 300},
-    "recall32": {"config": "recall.py", "train.steps": 400},
+    "recall8": {"config": "recall.py", "task.num_pairs": 8, "task.length": 64, "train.steps": 600},
+    "recall32": {"config": "recall.py", "train.steps": 600},
     "induction": {
-        "config": "induction.py", "task.length": 256, "train.steps": 300, "train.batch_size": 32,
+        "config": "induction.py", "task.length": 256, "train.steps": 400, "train.batch_size": 32,
         "eval.batch_size": 16, "task.eval_lengths": (64, 512, 2048, 16384), "task.num_test": 128,
     },
     "selective_copy": {
-        "config": "selective_copy.py", "train.steps": 400, "train.batch_size": 32, "task.eval_lengths": (),
+        "config": "selective_copy.py", "train.steps": 600, "train.batch_size": 32, "task.eval_lengths": (),
     },
 }  # fmt: skip
 

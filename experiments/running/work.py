@@ -147,9 +147,7 @@ def _learning_rate(work: Work) -> float | None:
         return optimizer.learning_rate
     for rate in optimizer.learning_rate_grid:
         if repr(rate) not in record["grid"]:
-            found = grid.trial(
-                work.cell.config, work.cell.task, rate, work.folder / "grid", work.check, work.report
-            )
+            found = grid.trial(work.cell.config, work.cell.task, rate, work.folder, work.check, work.report)
             record["grid"][repr(rate)] = found
             work.save()
     rate = grid.chosen(record["grid"], work.cell.task)
@@ -184,6 +182,8 @@ def _train(work: Work, single: program.Program, todo: list[int], looker: Looker 
     look = None if looker is None else functools.partial(_look, work, looker)
     for group in record["groups"]:
         if set(group) & set(todo):
+            if group == [grid.SEED] and looker is None and not _has_begun(work, group):
+                grid.reuse(work.folder, config.optimizer.learning_rate)
             count = len(group)
             if count not in built:
                 work.report.note(f"compiling {count} seeds at once")

@@ -1,6 +1,7 @@
 """A learning rate chosen on validation, from the same grid for every variant."""
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from experiments.training import program
 from experiments.training.fit import Fit, Report, better, fit
 
 SEED = 0  # of all trials: the rate must not depend on which seeds are asked for
+TRIALS = "grid"  # their folder in a run's
 
 
 def with_rate(config: Config, rate: float) -> Config:
@@ -26,14 +28,14 @@ def with_rate(config: Config, rate: float) -> Config:
 def trial(
     config: Config, task: Task, rate: float, folder: Path, check: Callable[[], None], report: Report
 ) -> dict[str, Any]:
-    """Train seed `SEED` at a rate: outcome, and validation score of the best step (None: none).
+    """Train seed `SEED` at a rate, in a run's folder: outcome, and validation score of the best step or None.
 
     Continues where it stopped. Raises Interrupted, with everything saved, if `check` does.
     """
     report.note(f"trying learning rate {rate:g}")
     built = program.build(with_rate(config, rate), task)
     built = dataclasses.replace(built, evaluate={task.length: built.evaluate[task.length]})
-    run = Fit(built, (SEED,), folder / repr(rate), check, report, tested=False)
+    run = Fit(built, (SEED,), folder / TRIALS / repr(rate), check, report, tested=False)
     entry = fit(run)[SEED]
     return {
         "seed": SEED,
@@ -41,6 +43,17 @@ def trial(
         "reason": entry.get("reason"),
         "validation": entry.get("validation", {}).get(task.primary),
     }
+
+
+def reuse(folder: Path, rate: float) -> None:
+    """Let seed `SEED` of a run begin with what its trial at that rate has left: it would train the same."""
+    trial, partial = folder / TRIALS / repr(rate) / f"seed-{SEED}", folder / TRIALS / "copied"
+    own = folder / trial.name
+    if trial.exists():
+        shutil.rmtree(partial, ignore_errors=True)  # of a copy that was killed
+        shutil.copytree(trial, partial)
+        shutil.rmtree(own, ignore_errors=True)  # without a checkpoint, or it would not be asked for
+        partial.rename(own)
 
 
 def chosen(trials: dict[str, dict[str, Any]], task: Task) -> float | None:
