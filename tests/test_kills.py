@@ -7,7 +7,7 @@ import pytest
 from tests import kills
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_four_runs_killed_at_random_end_as_if_nothing_had_happened():
     found = kills.campaign(4, seed=1)
     assert [result for result in found if not result["same"]] == []
