@@ -42,14 +42,16 @@ def section(found: list[Record]) -> str:
         for text, row in rows.items():
             row += _scores(columns[column].get(text), lengths)
     heads += ["params", "cache", "FLOPs"]
+    counted = [column for column in ordered if columns[column].keys() == rows.keys()] or ordered
     for text, row in rows.items():
-        row += _costs(columns[ordered[-1]].get(text))
+        row += _costs(columns[counted[-1]].get(text))
     best = sorted(rows, key=lambda text: (-_sum(text, columns), text))
     chance = "; ".join(f"{column} {_chance(columns[column]):.1%}" for column in ordered)
     note = (
-        "Test accuracy, and the steps after which the validation reached 99% (-: it did not). Best first, "
-        f"by the sum over the tasks. Chance: {chance}. *cache*: what decoding one sequence takes beside "
-        "parameters; *FLOPs*: of a training step with one sequence; both for the last task."
+        "Test accuracy, and the steps after which the validation reached 99% (-: it did not); "
+        f"blank: not run. Best first, by the sum over the tasks. Chance: {chance}. "
+        "*cache*: what decoding one sequence takes beside parameters; *FLOPs*: of a training step with one "
+        f"sequence; both for {counted[-1]}."
     )
     machines = {sections.origin_text(record["provenance"]) for record in found}
     where = f"Trained on: {'; '.join(sorted(machines))}."
