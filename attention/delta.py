@@ -25,7 +25,7 @@ class Delta(Attention):
     and k normalised, b_t = sigmoid(gate 1) how strongly it writes, a_t = sigmoid(gate 0)^(1 /
     gate_temperature) how much is kept. `gated=False` has a_t = 1 and one gate, b_t: the delta rule (Schlag
     et al. 2021; Yang et al. 2024). Within a block the writes are a triangular system (the WY form of both
-    papers), solved at once. Padding writes nothing and keeps all.
+    papers), inverted at once. Padding writes nothing and keeps all.
 
     Outputs are sums, and the layer normalises each head's. Departures: a_t has the form it has in gated
     linear attention here, and no bias or rate of its own; no convolution and no output gate, which the

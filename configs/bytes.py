@@ -1,6 +1,6 @@
 """Every attention that can be causal on `bytes`, side by side, with one seed.
 
-    python launch.py --config=configs/bytes.py                  # hours on 2 cores
+    python launch.py --config=configs/bytes.py
     python launch.py --config=configs/bytes.py:moba,bigbird     # these alone
 
 The first five, the recurrent layers and `mixed` are those of their own files. `bigbird`, `longformer` and

@@ -1,6 +1,6 @@
 """Time and memory of a forward pass and of a training step by length, 1,024 to 32,768; nothing is trained.
 
-    python launch.py --config=configs/scaling.py                              # hours on 2 cores
+    python launch.py --config=configs/scaling.py
     python launch.py --config=configs/scaling.py:full,window,text/nystrom     # these, and on this task
 
 The model is that of `bytes`, with one sequence a batch. What cannot be causal, and so not be trained on
